@@ -24,6 +24,7 @@ mod shared;
 mod sink;
 mod station;
 mod stats;
+mod turns;
 mod wheel;
 
 use std::collections::BTreeMap;

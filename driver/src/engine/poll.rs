@@ -1,11 +1,10 @@
 //! The poll loop: receive, act, answer, keep time.
 
-use roci_protocol::rc::{Held, Quantum, TxError, WcStatus};
+use roci_protocol::rc::{Held, WcStatus};
 use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
-use super::full_ports::FullPorts;
 use super::port::Port;
 use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
@@ -17,10 +16,6 @@ use crate::qp::ConnectedQp;
 pub(super) const ECN: u8 = 3;
 /// An acknowledgement that waits for company is sent once it speaks for this many packets.
 pub(super) const ACK_COALESCE: u32 = 16;
-/// Bytes of data that a queue pair sends before it is another one's turn, and that all of them send in a poll before the
-/// engine looks again at what came in.
-const TURN_BYTES: isize = 64 << 10;
-const POLL_BYTES: isize = 256 << 10;
 
 /// A received packet that is valid, and the queue pair that it is for.
 pub(super) struct RxPacket<'a> {
@@ -41,18 +36,6 @@ impl<'a> RxPacket<'a> {
     pub(super) fn recognized(slot: &ConnectedQp, transport: &'a [u8], is_unchecked: bool) -> Self {
         Self { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport }
     }
-}
-
-/// What a listed queue pair wants, once it has acknowledged what it could.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Attention {
-    Done,
-    /// Its acknowledgement waits for company.
-    Patience,
-    /// It has data to send.
-    Data,
-    /// The link took nothing.
-    Busy,
 }
 
 impl<L: Link> Engine<L> {
@@ -301,137 +284,6 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Sends what the listed queue pairs owe or hold back; those that are still not done stay listed.
-    ///
-    /// Acknowledgements go first: they are short, and a peer that waits for one for too long gives up. Then data, in turns
-    /// (deficit round robin: Shreedhar and Varghese, SIGCOMM 1995), so that a queue pair with much traffic delays
-    /// another one by no more than one turn of each other queue pair.
-    #[inline(never)]
-    fn look_after_listed(&mut self, acknowledge_from: u32) {
-        let (mut full, mut has_data, mut at) = (FullPorts::default(), false, 0);
-        self.schedule.begin();
-        while let Some(qp) = self.schedule.at(at) {
-            match self.acknowledge(qp, acknowledge_from, &full) {
-                Attention::Done => {
-                    self.schedule.remove(at);
-                    self.unlist(qp);
-                    continue;
-                }
-                Attention::Patience => {}
-                Attention::Data => has_data = true,
-                Attention::Busy => self.note_full(qp, &mut full),
-            }
-            at += 1;
-        }
-        self.schedule.urge(full.any() || has_data);
-        if has_data {
-            self.take_turns(full);
-        }
-    }
-
-    /// Whether a queue pair's link is known to take nothing more in this poll.
-    #[inline]
-    fn is_blocked(&self, qp: QueuePair, full: &FullPorts) -> bool {
-        full.any() && self.qps.get(qp.0).is_some_and(|slot| full.has(slot.port))
-    }
-
-    /// Notes that a queue pair's link takes nothing more in this poll.
-    fn note_full(&self, qp: QueuePair, full: &mut FullPorts) {
-        if let Some(slot) = self.qps.get(qp.0) {
-            full.add(slot.port);
-        }
-    }
-
-    /// Sends the acknowledgement that a queue pair owes, where it speaks for enough packets.
-    #[inline]
-    fn acknowledge(&mut self, qp: QueuePair, from: u32, full: &FullPorts) -> Attention {
-        if self.is_blocked(qp, full) {
-            return Attention::Busy;
-        }
-        let attention = self.with_qp(qp, |rc, scene| {
-            if rc.owes_acknowledgement(from) {
-                let now = scene.link.now();
-                if rc.pump_acknowledgement(now, scene).is_err() {
-                    return Attention::Busy;
-                }
-            }
-            if rc.owes_responses() || rc.wants_pump() {
-                Attention::Data
-            } else if rc.owes_acknowledgement(1) {
-                Attention::Patience
-            } else {
-                Attention::Done
-            }
-        });
-        attention.unwrap_or(Attention::Done)
-    }
-
-    /// Gives queue pairs with data to send a turn each, from where the last poll ended, as far as a poll's bytes and the links
-    /// allow. A queue pair whose link is full keeps its turn, and others go on over other links.
-    fn take_turns(&mut self, mut full: FullPorts) {
-        let (mut left, mut kept, mut interrupted) = (POLL_BYTES, 0, None);
-        for _ in 0..self.schedule.len() {
-            if left <= 0 {
-                return;
-            }
-            let Some(qp) = self.schedule.take_next() else { return };
-            if !self.is_blocked(qp, &full) {
-                let Some((outcome, spent)) = self.take_turn(qp) else { continue };
-                left -= spent;
-                match outcome {
-                    Ok(true) => {
-                        self.unlist(qp);
-                        continue;
-                    }
-                    Ok(false) => {}
-                    Err(_) => {
-                        self.note_full(qp, &mut full);
-                        interrupted = interrupted.or(Some(kept));
-                    }
-                }
-            }
-            self.schedule.put_back(qp);
-            kept += 1;
-        }
-        self.schedule.continue_at(interrupted.unwrap_or(0));
-    }
-
-    /// One turn: whether the queue pair is done, and what it has sent.
-    fn take_turn(&mut self, qp: QueuePair) -> Option<(Result<bool, TxError>, isize)> {
-        let deficit = self.qps.get(qp.0)?.attendance.deficit();
-        let mut quantum = Quantum::new(TURN_BYTES - deficit);
-        let outcome = self.with_qp(qp, |rc, scene| {
-            let now = scene.link.now();
-            // Neither what is fetched from here nor what is sent from here waits for all of the other.
-            let mut responses = quantum.half();
-            let answered = if rc.owes_responses() { rc.pump_responses(now, &mut responses, scene) } else { Ok(()) };
-            quantum = quantum.after_half(responses);
-            answered?;
-            if rc.wants_pump() {
-                rc.pump_requests(now, &mut quantum, scene)?;
-            }
-            if rc.owes_responses() {
-                rc.pump_responses(now, &mut quantum, scene)?;
-            }
-            let is_done = !rc.owes_responses() && !rc.owes_acknowledgement(1);
-            Ok(is_done && (quantum.is_left() || !rc.wants_pump()))
-        });
-        let slot = self.qps.get_mut(qp.0)?;
-        slot.attendance.end_turn(match outcome {
-            // The turn is interrupted, and what is left of it comes first.
-            Some(Err(_)) => TURN_BYTES - quantum.left(),
-            // A packet may exceed the turn: that much is missing from the next one.
-            _ => (-quantum.left()).max(0),
-        });
-        Some((outcome?, TURN_BYTES - deficit - quantum.left()))
-    }
-
-    fn unlist(&mut self, qp: QueuePair) {
-        if let Some(slot) = self.qps.get_mut(qp.0) {
-            slot.attendance.unlist();
-        }
-    }
-
     /// A tick of the wheel has passed: whatever waits for time is looked at, and nothing of it on every poll.
     #[inline(never)]
     fn on_tick(&mut self, now: Nanos) {
@@ -487,24 +339,6 @@ impl<L: Link> Engine<L> {
             if timeouts > 0 {
                 self.follow_peer(now, qp);
             }
-        }
-    }
-
-    /// Sends what a queue pair's window allows, at once.
-    #[inline]
-    pub(super) fn pump(&mut self, qp: QueuePair) {
-        if self.is_forked() {
-            return;
-        }
-        let outcome = self.with_qp(qp, |rc, scene| {
-            let now = scene.link.now();
-            let mut quantum = Quantum::new(TURN_BYTES);
-            let outcome = rc.pump_requests(now, &mut quantum, scene);
-            scene.link.flush();
-            outcome.is_err() || !quantum.is_left()
-        });
-        if outcome == Some(true) {
-            self.list(qp);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! overtakes them.
 
 mod acknowledgement;
+mod acknowledging;
 mod whole;
 
 pub(super) use acknowledgement::Owed;
@@ -13,19 +14,17 @@ pub use whole::Whole;
 use std::collections::VecDeque;
 
 use acknowledgement::Acknowledgement;
-use arrayvec::ArrayVec;
 
 use super::congestion::{Algorithm, CongestionControl as _};
-use super::credits;
 use super::quantum::HEADER_BYTES;
-use super::recovery::{Held, PsnSet, SACK_MAP_LEN};
+use super::recovery::{Held, PsnSet};
 use super::requester::{MAX_MESSAGE, MAX_SPAN};
 use super::resources::{FetchRequest, Resources, Response, ResponseBody};
 use super::{
     AtomicOperation, Config, Denied, Dialect, Env, Operation, Payload, Quantum, RcCompletion, RcPostError, RcQueuePair,
-    RecvRequest, Rejected, State, TxError, WcStatus,
+    RecvRequest, Rejected, TxError, WcStatus,
 };
-use crate::wire::{Aeth, AtomicAckEth, HeaderWords, Headers, NakCode, Opcode, Packet, Reth, Syndrome, aeth};
+use crate::wire::{Aeth, AtomicAckEth, Headers, NakCode, Opcode, Packet, Reth};
 use crate::{Access, Msn, Nanos, Psn, Rkey};
 
 /// Nanoseconds that an acknowledgement waited here, at the end of its payload.
@@ -138,26 +137,9 @@ impl<B> Responder<B> {
         }
     }
 
-    fn send_notification<E: Env<Buffer = B>>(&mut self, config: &Config, env: &mut E) -> Result<bool, TxError> {
-        let Some(psn) = self.notification.owed else { return Ok(false) };
-        let psn = if config.dialect == Dialect::Verbs { Psn::default() } else { psn };
-        let mut bth = config.bth(Opcode::Cnp, psn);
-        bth.becn = true;
-        env.transmit(&Headers::plain(bth), Payload::Bytes(&NOTIFICATION))?;
-        self.notification.owed = None;
-        Ok(true)
-    }
-
     /// Queues a NAK which says that the fault is ours (remote operational error).
     pub(super) fn owe_operational_error(&mut self) {
         self.acknowledgement.owe(Owed::Nak(NakCode::RemoteOperational, self.expected));
-    }
-
-    /// The syndrome of an acknowledgement: receives posted, rounded down to a code. Shared ones are not advertised
-    /// (IBTA 9.7.7.2.5).
-    fn ack_syndrome(&self, config: &Config) -> Syndrome {
-        let shared = config.shared_receives;
-        Syndrome::Ack { credit: if shared { aeth::CREDIT_UNLIMITED } else { credits::code_of(self.receives.len()) } }
     }
 
     /// Takes the receive for a message.
@@ -233,55 +215,6 @@ impl<B> Responder<B> {
             self.acknowledgement.sent();
         }
     }
-
-    /// Sends the acknowledgement that is owed.
-    fn send_owed<E: Env<Buffer = B>>(&mut self, now: Nanos, config: &Config, env: &mut E) -> Result<(), TxError> {
-        let owed = self.acknowledgement.owed();
-        let reports_gap = !self.held.is_empty() && owed == Owed::Ack;
-        let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { owed };
-        let (syndrome, psn) = match owed {
-            Owed::Nothing => return Ok(()),
-            Owed::Ack => {
-                let psn = self.acknowledgement.acknowledgeable();
-                let psn = psn.expect("an acknowledgement is owed for a SEND or WRITE only");
-                (self.ack_syndrome(config), psn)
-            }
-            Owed::Rnr => (Syndrome::Rnr { timer: config.min_rnr_timer }, self.expected),
-            Owed::Nak(code, psn) => (Syndrome::Nak(code), psn),
-        };
-        let headers = config.words(Opcode::RcAck, psn).with_aeth(Aeth { syndrome, msn: self.msn });
-        // Only between two ends of ours: a verbs peer never makes us keep anything.
-        let has_map = !self.held.is_empty() && matches!(owed, Owed::Nak(NakCode::PsnSequence, _));
-        let has_echo = config.congestion == Algorithm::Delay && config.dialect == Dialect::Rocinante;
-        if has_map || has_echo {
-            self.send_with_payload(&headers, has_map, has_echo.then(|| self.acknowledgement.waited(now)), env)?;
-        } else {
-            env.transmit_words(&headers, Payload::None)?;
-        }
-        self.acknowledgement.sent();
-        Ok(())
-    }
-
-    /// Sends an acknowledgement with a map of what is kept, and with the time that it waited.
-    #[cold]
-    fn send_with_payload<E: Env<Buffer = B>>(
-        &self,
-        headers: &HeaderWords,
-        has_map: bool,
-        waited: Option<Nanos>,
-        env: &mut E,
-    ) -> Result<(), TxError> {
-        let mut payload = ArrayVec::<u8, { SACK_MAP_LEN + ECHO_LEN }>::new();
-        if has_map {
-            let mut map = [0; SACK_MAP_LEN];
-            let len = self.held.write_sack_map(&mut map);
-            payload.extend(map[..len].iter().copied());
-        }
-        if let Some(waited) = waited {
-            payload.extend(u32::try_from(waited).unwrap_or(u32::MAX).to_be_bytes());
-        }
-        env.transmit_words(headers, Payload::Bytes(&payload))
-    }
 }
 
 impl<B> RcQueuePair<B> {
@@ -301,37 +234,10 @@ impl<B> RcQueuePair<B> {
         Ok(())
     }
 
-    /// Whether an acknowledgement is due that no READ response must go before: a NAK, a notification of congestion, or an
-    /// acknowledgement of at least `packets` packets.
-    #[inline]
-    pub fn owes_acknowledgement(&self, packets: u32) -> bool {
-        let responder = &self.responder;
-        responder.notification.owed.is_some()
-            || (responder.resources.is_idle() && responder.acknowledgement.is_due(packets))
-    }
-
     /// Whether responses to READs and atomics wait that may leave now.
     #[inline]
     pub fn owes_responses(&self) -> bool {
         !self.responder.resources.is_idle() && self.responder.paced_until.is_none()
-    }
-
-    /// Sends the notification of congestion and, where no response must go before it, the acknowledgement that is owed.
-    ///
-    /// A refusal is answered even though it has put the queue pair into the error state.
-    #[inline]
-    pub fn pump_acknowledgement<E: Env<Buffer = B>>(&mut self, now: Nanos, env: &mut E) -> Result<(), TxError> {
-        if self.state == State::Error {
-            self.responder.flush(WcStatus::WrFlushErr, env);
-        }
-        if self.responder.send_notification(&self.config, env)? {
-            self.stats.np_cnp_sent += 1;
-        }
-        if self.responder.resources.is_idle() && self.responder.acknowledgement.owed() != Owed::Nothing {
-            self.responder.send_owed(now, &self.config, env)?;
-            self.stats.tx_acks += 1;
-        }
-        Ok(())
     }
 
     /// Sends responses of READs and atomics, in the order of their PSNs, as far as pacing, the quantum and the link allow.
