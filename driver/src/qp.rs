@@ -276,13 +276,15 @@ pub(crate) struct Attendance {
     times: WakeTimes,
     /// It is in the engine's list of queue pairs to look after.
     is_listed: bool,
+    /// It is in the engine's list of acknowledgements that wait.
+    is_deferred: bool,
     /// Bytes by which its last turn was exceeded; none where it is not listed.
     deficit: isize,
 }
 
 impl Attendance {
     pub(crate) const fn new() -> Self {
-        Self { times: WakeTimes::new(), is_listed: false, deficit: 0 }
+        Self { times: WakeTimes::new(), is_listed: false, is_deferred: false, deficit: 0 }
     }
 
     #[inline]
@@ -299,6 +301,22 @@ impl Attendance {
     /// It is done, and what its last turn has left or exceeded is forgotten.
     pub(crate) fn unlist(&mut self) {
         (self.is_listed, self.deficit) = (false, 0);
+    }
+
+    #[inline]
+    pub(crate) const fn is_deferred(&self) -> bool {
+        self.is_deferred
+    }
+
+    /// Notes that its acknowledgement waits; `false` where it did.
+    #[inline]
+    pub(crate) fn defer(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_deferred, true)
+    }
+
+    /// Its acknowledgement waits no longer.
+    pub(crate) fn undefer(&mut self) {
+        self.is_deferred = false;
     }
 
     pub(crate) const fn deficit(&self) -> isize {

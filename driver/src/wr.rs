@@ -68,6 +68,15 @@ impl SendWr {
         self
     }
 
+    /// Asks for an acknowledgement at once, as is the default, or does not. A peer of ours acknowledges a message that does not ask
+    /// later, together with others; a verbs peer is asked all the same.
+    #[inline]
+    #[must_use]
+    pub fn with_ack_req(mut self, ack_req: bool) -> Self {
+        self.0.ack_req = ack_req;
+        self
+    }
+
     /// Wakes the receiver, if it waits for solicited completions.
     #[must_use]
     pub fn solicited(mut self) -> Self {
@@ -83,6 +92,6 @@ impl SendWr {
     pub(crate) fn new(wr_id: u64, op: SendOp, buffer: Buffer) -> Self {
         // A longer buffer than u32 says is refused when it is posted.
         let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        Self(SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false })
+        Self(SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false, ack_req: true })
     }
 }

@@ -27,7 +27,8 @@ impl<W: Wire> QpSide<W> {
     #[inline]
     pub(super) fn send(&mut self, now: Nanos, op: SendOp, buffer: Vec<u8>) {
         let len = buffer.len() as u32;
-        let request = SendRequest { wr_id: 1, op, buffer, len, signaled: true, solicited: false, fence: false };
+        let request =
+            SendRequest { wr_id: 1, op, buffer, len, signaled: true, solicited: false, fence: false, ack_req: true };
         if self.qp.is_clear_for(now, &request) {
             self.qp.send_at_once(now, request, &mut self.world).expect("the wire has room");
             return;

@@ -14,12 +14,19 @@ impl<L: Link> Engine<L> {
     pub fn check(&self) {
         let listed: BTreeSet<_> = self.schedule.iter().collect();
         assert_eq!(listed.len(), self.schedule.len(), "a queue pair is listed twice");
+        let deferred: BTreeSet<_> = self.schedule.deferred.iter().collect();
         for slot in self.qps.iter() {
+            assert!(!slot.attendance.is_deferred() || deferred.contains(&slot.qp), "{:?} is not deferred", slot.qp);
             slot.rc.check();
             assert_eq!(
                 slot.attendance.is_listed(),
                 listed.contains(&slot.qp),
                 "{:?} is listed, or is not, and says otherwise",
+                slot.qp
+            );
+            assert!(
+                slot.attendance.is_deferred() || slot.attendance.is_listed() || !slot.rc.owes_acknowledgement_later(),
+                "{:?} owes an acknowledgement, and is not looked after",
                 slot.qp
             );
             let is_awaited = |deadline| slot.attendance.is_awaited_by(deadline);

@@ -133,6 +133,7 @@ impl<L: Link> Engine<L> {
         self.with_qp(qp, |rc, scene| {
             // Requests that it has executed are acknowledged now, because a repetition would find no queue pair that
             // answers. Where the link is full, nothing can be sent.
+            rc.hasten_acknowledgement();
             let _ = rc.pump_acknowledgement(scene.link.now(), scene);
             scene.link.flush();
             rc.fail(status, scene);

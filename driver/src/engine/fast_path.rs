@@ -65,6 +65,9 @@ impl<L: Link> Engine<L> {
         if !slot.attendance.is_listed() && (is_urgent || slot.rc.owes_acknowledgement(1)) {
             self.schedule.list(slot);
         }
+        if slot.rc.owes_acknowledgement_later() {
+            self.schedule.deferred.defer(slot, now);
+        }
         if let Some(srq) = slot.shared {
             self.look_at_stock(srq);
         }

@@ -7,6 +7,7 @@ mod check;
 mod cm;
 mod connection;
 mod datagram;
+mod deferred_acks;
 mod devices;
 mod env;
 mod failed_frames;
@@ -113,7 +114,8 @@ pub struct Engine<L: Link> {
     address_handles: AddressHandles,
     events: Events,
     held: HeldPackets,
-    cm: Management,
+    /// In a place of its own: polls hardly look at it.
+    cm: Box<Management>,
     memory: EngineMemory,
     schedule: Schedule,
     stats: EngineStats,
@@ -157,7 +159,7 @@ impl<L: Link> Engine<L> {
             address_handles: AddressHandles::default(),
             events: Events::default(),
             held: HeldPackets::default(),
-            cm: Management::new(&mut entropy),
+            cm: Box::new(Management::new(&mut entropy)),
             memory: EngineMemory::new(keys, arena)?,
             schedule: Schedule::new(),
             stats: EngineStats::default(),

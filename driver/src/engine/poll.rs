@@ -300,6 +300,23 @@ impl<L: Link> Engine<L> {
             self.give_back_held(now);
         }
         self.on_timers(now);
+        self.hasten_deferred(now);
+    }
+
+    /// Acknowledgements that could wait have waited for long enough.
+    #[inline]
+    fn hasten_deferred(&mut self, now: Nanos) {
+        let Some(mut due) = self.schedule.deferred.take_due(now) else { return };
+        for qp in due.drain(..) {
+            let Some(slot) = self.qps.get_mut(qp.0) else { continue };
+            slot.attendance.undefer();
+            slot.rc.hasten_acknowledgement();
+            if slot.rc.owes_acknowledgement(1) {
+                self.schedule.urge(true);
+                self.schedule.list(slot);
+            }
+        }
+        self.schedule.deferred.keep(due);
     }
 
     /// Gives the places of packets that wait in vain to others.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use roci_protocol::Nanos;
 
+use super::deferred_acks::DeferredAcks;
 use super::port_turns::PortTurns;
 use super::wheel::{Wheel, WheelEntry};
 use crate::handles::QueuePair;
@@ -23,6 +24,8 @@ pub(super) struct Schedule {
     is_urgent: bool,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
+    /// Queue pairs that owe an acknowledgement that can wait.
+    pub(super) deferred: DeferredAcks,
     /// Which ports a poll looks at.
     pub(super) port_turns: PortTurns,
 }
@@ -35,6 +38,7 @@ impl Schedule {
             listed: VecDeque::new(),
             is_urgent: false,
             busy_polls: 0,
+            deferred: DeferredAcks::default(),
             port_turns: PortTurns::default(),
         }
     }

@@ -311,7 +311,9 @@ impl<L: Link> Core<L> {
         if peer.tx.starved == Starved::Turn {
             peer.tx.starved = Starved::No;
         }
-        let send = SendWr::send(name_of(lane_index, id), vbuf);
+        // The end of a message is not waited for, but the last vbuf is.
+        let ack_req = !self.send_pools[lane_index].has_one();
+        let send = SendWr::send(name_of(lane_index, id), vbuf).with_ack_req(ack_req);
         let send = if is_fenced { send.fenced() } else { send };
         if let Err(refused) = self.engine.post_send(lane.qp, send) {
             // The queue pair has failed, and its completions will say so.

@@ -64,7 +64,7 @@ rules! {
     /// A packet that is sent again is the packet that was sent; a READ may be asked for again from its middle on.
     Repeat = "repeat", "IBTA 9.7.5.1";
     /// The last packet of a SEND or WRITE asks for an acknowledgement, and no response does. Of requests IBTA 9.7.3.3 leaves
-    /// it open; this stack promises it.
+    /// it open; this stack promises it to verbs peers. Its own ends ask each other only where somebody waits, and now and then.
     AckReq = "ack-req", "this stack's promise";
     /// After an RNR NAK the packet is not sent again before the NAK's time has passed.
     RnrWait = "rnr-wait", "IBTA 9.7.5.2.8, table 45";

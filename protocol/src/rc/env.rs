@@ -229,6 +229,9 @@ pub struct SendRequest<B> {
     pub solicited: bool,
     /// Wait for all earlier READs and atomics before starting (IBTA 10.8.3.3).
     pub fence: bool,
+    /// Ask for an acknowledgement at once (BTH's AckReq). Where none is asked for, a peer of ours acknowledges the message later,
+    /// together with others; a verbs peer would not acknowledge it at all, and is always asked.
+    pub ack_req: bool,
 }
 
 impl<B> SendRequest<B> {

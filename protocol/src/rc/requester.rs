@@ -264,7 +264,11 @@ impl<B> Requester<B> {
         let count = if is_fetch { self.part(wqe, config) } else { 1 };
         let cut = Cut::new(wqe, packet, count, config.mtu);
         let mut headers = cut.headers(config, psn);
-        headers.bth.ack_req = cut.is_last || self.asks_within_message(psn, now);
+        headers.bth.ack_req = if cut.is_last {
+            self.asks_at_end(&wqe.request, psn, now, config)
+        } else {
+            self.asks_within_message(psn, now)
+        };
         env.transmit(&headers, cut.payload())?;
         if headers.bth.ack_req {
             self.window.ask(now);
@@ -289,6 +293,16 @@ impl<B> Requester<B> {
         }
         self.queue.advance(next);
         Ok(bytes)
+    }
+
+    /// Whether the last packet of a message asks for an acknowledgement. Where it could wait, a peer of ours is
+    /// still asked from time to time, and before more could not leave without it.
+    #[inline]
+    fn asks_at_end(&self, request: &SendRequest<B>, psn: Psn, now: Nanos, config: &Config) -> bool {
+        request.ack_req
+            || config.dialect == Dialect::Verbs
+            || config.end_to_end_credits
+            || self.window.wants_news(psn, self.window_size().min(config.sq_depth as u32), now)
     }
 
     /// Whether a packet that does not end its message asks for an acknowledgement.

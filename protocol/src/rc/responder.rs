@@ -333,7 +333,8 @@ impl<B> RcQueuePair<B> {
             Ok(RequestOutcome::Done) => {
                 self.responder.executed();
                 self.settle_expected(now, env);
-                self.responder.acknowledgement.owe_ack(packet.headers.bth.ack_req);
+                let ends_message = matches!(self.responder.message, CurrentMessage::None);
+                self.responder.acknowledgement.owe_ack(packet.headers.bth.ack_req, ends_message);
                 true
             }
             Ok(RequestOutcome::Fetched(packets)) => {

@@ -334,7 +334,8 @@ impl SimWorld {
             _ => self.oracles[node].expect_local(wr_id, op.operation()),
         }
         let (buffer, len) = (vec![0; len], len as u32);
-        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false };
+        let request =
+            SendRequest { wr_id, op, buffer, len, signaled: true, solicited: false, fence: false, ack_req: true };
         self.nodes[node].qp.post_send(request).expect("nothing is outstanding");
     }
 
@@ -404,8 +405,9 @@ impl SimWorld {
             }
         };
         let fence = self.dice.random_bool(0.1);
+        let ack_req = self.dice.random();
         let len = buffer.len() as u32;
-        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited, fence };
+        let request = SendRequest { wr_id, op, buffer, len, signaled: true, solicited, fence, ack_req };
         // Calls come singly, or in a list that is sent at its end.
         let node = &mut self.nodes[node];
         if self.dice.random() && node.is_awake(self.now) {

@@ -35,11 +35,11 @@ impl HeaderWords {
         Self { words: [first, dest_qpn.get(), psn.get(), 0, 0, 0, 0, 0], count: BTH }
     }
 
-    /// The same, asking for an acknowledgement.
+    /// The same, asking for an acknowledgement where `ack_req`.
     #[inline]
     #[must_use]
-    pub const fn asking(mut self) -> Self {
-        self.words[2] |= ACK_REQ;
+    pub const fn asking(mut self, ack_req: bool) -> Self {
+        self.words[2] |= if ack_req { ACK_REQ } else { 0 };
         self
     }
 
@@ -265,7 +265,7 @@ mod tests {
             let reth = Reth { va, rkey: Rkey(rkey), len };
             let of = |opcode| {
                 let words = HeaderWords::new(opcode, PKEY, qpn, psn).solicited(solicited);
-                if asks { words.asking() } else { words }
+                words.asking(asks)
             };
             match kind {
                 0 => of(Opcode::RcSendOnly),
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_bth_is_the_one_that_bth_makes() {
-        let words = HeaderWords::new(Opcode::RcSendOnly, PKEY, Qpn::new(7), Psn::new(9)).asking().solicited(true);
+        let words = HeaderWords::new(Opcode::RcSendOnly, PKEY, Qpn::new(7), Psn::new(9)).asking(true).solicited(true);
         let bth = Bth { ack_req: true, solicited: true, ..Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(9)) };
         assert_eq!((words.to_headers(), words.dest_qpn()), (Headers::plain(bth), Qpn::new(7)));
         assert_eq!(words.solicited(false), words);

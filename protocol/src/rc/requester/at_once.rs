@@ -3,7 +3,7 @@
 
 use super::super::congestion::CongestionControl as _;
 use super::super::quantum::HEADER_BYTES;
-use super::super::{Env, Payload, RcQueuePair, SendOp, SendRequest, State, TxError};
+use super::super::{Config, Env, Payload, RcQueuePair, SendOp, SendRequest, State, TxError};
 use super::Requester;
 use crate::Nanos;
 use crate::wire::{HeaderWords, Opcode, Reth};
@@ -42,19 +42,20 @@ impl<B> RcQueuePair<B> {
         env: &mut E,
     ) -> Result<bool, SendRequest<B>> {
         debug_assert!(self.is_clear_for(now, &request), "the caller has asked");
-        let headers = self.words_of(&request);
+        let ack_req = self.requester.asks_at_end(&request, self.requester.queue.next_psn(), now, &self.config);
+        let headers = self.words_of(&request, ack_req);
         let payload = Payload::Local { buffer: &request.buffer, offset: 0, len: request.len as usize };
         match env.transmit_words(&headers, payload) {
             Ok(()) => self.stats.tx_requests += 1,
             Err(TxError::Busy | TxError::Denied) => return Err(request),
         }
-        Ok(self.requester.sent_at_once(now, request, &self.config))
+        Ok(self.requester.sent_at_once(now, request, ack_req, &self.config))
     }
 
     #[inline]
-    fn words_of(&self, request: &SendRequest<B>) -> HeaderWords {
-        let words =
-            |opcode| self.config.words(opcode, self.requester.queue.next_psn()).asking().solicited(request.solicited);
+    fn words_of(&self, request: &SendRequest<B>, ack_req: bool) -> HeaderWords {
+        let psn = self.requester.queue.next_psn();
+        let words = |opcode| self.config.words(opcode, psn).asking(ack_req).solicited(request.solicited);
         match request.op {
             SendOp::Write { remote, imm } => {
                 let reth = Reth { va: remote.va, rkey: remote.rkey, len: request.len };
@@ -85,13 +86,15 @@ impl<B> Requester<B> {
 
     /// A request of one packet has left. Returns whether a timer was started for it.
     #[inline]
-    fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, config: &super::Config) -> bool {
+    fn sent_at_once(&mut self, now: Nanos, request: SendRequest<B>, ack_req: bool, config: &Config) -> bool {
         let first = self.queue.next_psn();
         debug_assert_eq!(self.window.sent(), first, "all before it has left");
         debug_assert!(!self.timers.is_paced(), "nothing that is held back stands before it");
         self.congestion.on_sent(now, HEADER_BYTES + request.len as usize);
-        self.window.ask(now);
-        self.rtt.sent(first, now);
+        if ack_req {
+            self.window.ask(now);
+            self.rtt.sent(first, now);
+        }
         self.queue.post_sent(request);
         self.window.send_to(self.queue.next_psn());
         let starts_timer = !self.timers.awaits_ack();

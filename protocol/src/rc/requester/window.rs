@@ -94,6 +94,14 @@ impl SendWindow {
         self.asked_at = now;
     }
 
+    /// Whether a sender that may have `size` packets in flight should ask for an acknowledgement of `psn`, though it waits for none:
+    /// before it has to wait, and now and then.
+    #[inline]
+    pub(super) fn wants_news(&self, psn: Psn, size: u32, now: Nanos) -> bool {
+        let is_filling = (self.distance_to(psn) + 1) * ACKS_PER_WINDOW >= size;
+        is_filling || now.saturating_sub(self.asked_at) >= ACK_EVERY_NS
+    }
+
     /// Whether an acknowledgement of `psn` is due in the middle of a message, in a window of `size` packets.
     pub(super) fn asks_at(&self, psn: Psn, size: u32, now: Nanos) -> bool {
         let is_full = self.distance_to(psn) + 1 >= size;

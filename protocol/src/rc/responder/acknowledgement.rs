@@ -7,6 +7,8 @@ use crate::{Nanos, Psn};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::rc) enum Owed {
     Nothing,
+    /// Of a message that was sent without AckReq: it is sent together with others, or after a while.
+    Later,
     Ack,
     Rnr,
     /// The packet that was refused, or that is missing.
@@ -15,6 +17,8 @@ pub(in crate::rc) enum Owed {
 
 /// A SEND or WRITE so many PSNs back is old news: its number is about to mean a packet of the future.
 const ACKNOWLEDGEABLE_FOR: i32 = 1 << 22;
+/// So many packets are worth an acknowledgement that could wait.
+const ACK_UNASKED: u32 = 16;
 
 /// What is owed, and since when. A positive one is owed only where there is a packet that it may name.
 pub(in crate::rc) struct Acknowledgement {
@@ -43,7 +47,7 @@ impl Acknowledgement {
     #[inline]
     pub(super) const fn is_due(&self, packets: u32) -> bool {
         match self.owed {
-            Owed::Nothing => false,
+            Owed::Nothing | Owed::Later => false,
             Owed::Ack => self.packets >= packets,
             Owed::Rnr | Owed::Nak(..) => true,
         }
@@ -65,10 +69,21 @@ impl Acknowledgement {
         self.owed = owed;
     }
 
-    /// Owes an acknowledgement where the sender of the executed packet asks for one, or where something is owed already.
+    /// Owes an acknowledgement of the executed packet: at once where its sender asks for one, or where something is owed already;
+    /// later where it ends a message.
     #[inline]
-    pub(super) fn owe_ack(&mut self, is_asked_for: bool) {
-        if is_asked_for || self.owed != Owed::Nothing {
+    pub(super) fn owe_ack(&mut self, is_asked_for: bool, ends_message: bool) {
+        self.owed = match self.owed {
+            Owed::Nothing | Owed::Later if is_asked_for => Owed::Ack,
+            Owed::Nothing if !ends_message => Owed::Nothing,
+            Owed::Nothing | Owed::Later if self.packets < ACK_UNASKED => Owed::Later,
+            _ => Owed::Ack,
+        };
+    }
+
+    /// What is owed for later is owed at once.
+    pub(super) fn hasten(&mut self) {
+        if self.owed == Owed::Later {
             self.owed = Owed::Ack;
         }
     }
@@ -77,7 +92,7 @@ impl Acknowledgement {
     /// name, the duplicate is a stray.
     pub(super) fn owe_again(&mut self) {
         self.packets = self.packets.max(1);
-        if self.owed == Owed::Nothing && self.acknowledgeable.is_some() {
+        if matches!(self.owed, Owed::Nothing | Owed::Later) && self.acknowledgeable.is_some() {
             self.owed = Owed::Ack;
         }
     }
@@ -99,7 +114,9 @@ impl Acknowledgement {
     /// Owes a report of a gap at `expected`, unless the peer waits after an RNR NAK and knows what is missing, or something worse
     /// is to be reported.
     pub(in crate::rc) fn owe_gap(&mut self, expected: Psn) {
-        if !self.nak_sent && matches!(self.owed, Owed::Nothing | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _)) {
+        if !self.nak_sent
+            && matches!(self.owed, Owed::Nothing | Owed::Later | Owed::Ack | Owed::Nak(NakCode::PsnSequence, _))
+        {
             self.owed = Owed::Nak(NakCode::PsnSequence, expected);
         }
     }
@@ -130,7 +147,7 @@ impl Acknowledgement {
     /// Whether a response acknowledges all that a positive one would.
     #[inline]
     pub(super) fn is_covered_by(&self, response: Psn) -> bool {
-        self.owed == Owed::Ack && self.acknowledgeable.is_some_and(|psn| psn.before(response))
+        matches!(self.owed, Owed::Later | Owed::Ack) && self.acknowledgeable.is_some_and(|psn| psn.before(response))
     }
 
     /// It was sent, or something else has said the same.
@@ -142,7 +159,8 @@ impl Acknowledgement {
 
     /// Asserts what holds between any two calls, where `expected` comes next.
     pub(super) fn check(&self, expected: Psn) {
-        assert!(self.owed != Owed::Ack || self.acknowledgeable.is_some(), "an acknowledgement of nothing is owed");
+        let is_positive = matches!(self.owed, Owed::Later | Owed::Ack);
+        assert!(!is_positive || self.acknowledgeable.is_some(), "an acknowledgement of nothing is owed");
         assert!(self.acknowledgeable.is_none_or(|psn| psn.before(expected)), "what comes next is acknowledged");
     }
 }

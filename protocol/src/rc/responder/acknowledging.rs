@@ -20,6 +20,17 @@ impl<B> RcQueuePair<B> {
             || (responder.resources.is_idle() && responder.acknowledgement.is_due(packets))
     }
 
+    /// Whether an acknowledgement is owed that may wait for others, and for some time: that of a message without AckReq.
+    #[inline]
+    pub fn owes_acknowledgement_later(&self) -> bool {
+        self.responder.acknowledgement.owed() == Owed::Later
+    }
+
+    /// An acknowledgement that could wait is due: it has waited for long, or its queue pair ends.
+    pub fn hasten_acknowledgement(&mut self) {
+        self.responder.acknowledgement.hasten();
+    }
+
     /// Sends the notification of congestion and, where no response must go before it, the acknowledgement that is owed.
     ///
     /// A refusal is answered even though it has put the queue pair into the error state.
@@ -31,7 +42,8 @@ impl<B> RcQueuePair<B> {
         if self.responder.send_notification(&self.config, env)? {
             self.stats.np_cnp_sent += 1;
         }
-        if self.responder.resources.is_idle() && self.responder.acknowledgement.owed() != Owed::Nothing {
+        let waits = matches!(self.responder.acknowledgement.owed(), Owed::Nothing | Owed::Later);
+        if self.responder.resources.is_idle() && !waits {
             self.responder.send_owed(now, &self.config, env)?;
             self.stats.tx_acks += 1;
         }
@@ -56,7 +68,7 @@ impl<B> Responder<B> {
         let reports_gap = !self.held.is_empty() && owed == Owed::Ack;
         let owed = if reports_gap { Owed::Nak(NakCode::PsnSequence, self.expected) } else { owed };
         let (syndrome, psn) = match owed {
-            Owed::Nothing => return Ok(()),
+            Owed::Nothing | Owed::Later => return Ok(()),
             Owed::Ack => {
                 let psn = self.acknowledgement.acknowledgeable();
                 let psn = psn.expect("an acknowledgement is owed for a SEND or WRITE only");

@@ -128,7 +128,7 @@ impl<B> Responder<B> {
         self.executed();
         self.held.advance_to(self.expected);
         self.acknowledgement.settle(now);
-        self.acknowledgement.owe_ack(ack_req);
+        self.acknowledgement.owe_ack(ack_req, true);
     }
 }
 

@@ -163,6 +163,7 @@ fn atomics_count_against_the_reads_in_flight_and_against_fences() {
 fn an_atomic_takes_a_buffer_of_eight_bytes() {
     let mut qp = connected(|_| ());
     let op = SendOp::Atomic { remote: Remote { va: 8, rkey: KEY }, operation: ADD_5 };
-    let short = SendRequest { wr_id: 1, op, buffer: 0, len: 4, signaled: true, solicited: false, fence: false };
+    let short =
+        SendRequest { wr_id: 1, op, buffer: 0, len: 4, signaled: true, solicited: false, fence: false, ack_req: true };
     assert_eq!(qp.post_send(short).expect_err("short").reason, RcPostError::BufferLength(8));
 }

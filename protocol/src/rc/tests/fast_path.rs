@@ -5,7 +5,16 @@ use crate::rc::congestion::Algorithm;
 use crate::wire::icrc;
 
 fn request_of(op: SendOp, len: usize) -> SendRequest<u32> {
-    SendRequest { wr_id: 9, op, buffer: 0, len: len as u32, signaled: true, solicited: false, fence: false }
+    SendRequest {
+        wr_id: 9,
+        op,
+        buffer: 0,
+        len: len as u32,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        ack_req: true,
+    }
 }
 
 const SEND: SendOp = SendOp::Send { imm: None };
@@ -46,6 +55,48 @@ fn what_is_one_packet_leaves_at_once_as_it_would_by_the_queue() {
         }
         assert_eq!(by_queue.done, at_once.done);
         assert_eq!(at_once.done.len(), 4);
+    }
+}
+
+/// Which of so many SENDs, one each microsecond, ask for an acknowledgement, where it is not asked of them.
+fn asking(count: u64, by_queue: bool, change: impl FnOnce(&mut Config)) -> Vec<u64> {
+    let (mut qp, mut script) = (connected(change), Script::default());
+    for n in 0..count {
+        let (now, request) = (n * 1_000, SendRequest { ack_req: false, ..request_of(SEND, 8) });
+        if by_queue {
+            qp.post_send(request).expect("the queue has room");
+            qp.pump_requests(now, &mut unlimited(), &mut script).expect("the link takes all");
+        } else {
+            qp.send_at_once(now, request, &mut script).expect("the link takes all");
+        }
+    }
+    let asks = script.sent.iter().enumerate().filter(|(_, (headers, _))| headers.bth.ack_req);
+    asks.map(|(n, _)| n as u64).collect()
+}
+
+#[test]
+fn who_does_not_ask_asks_before_it_needs_an_answer() {
+    for by_queue in [false, true] {
+        let ours = |config: &mut Config| {
+            *config = Config { dialect: Dialect::Rocinante, end_to_end_credits: false, window: 128, ..config.clone() };
+        };
+        assert_eq!(asking(40, by_queue, ours), (31..40).collect::<Vec<_>>(), "a quarter of the window is in flight");
+        let short = |config: &mut Config| {
+            ours(config);
+            config.sq_depth = 8;
+        };
+        assert_eq!(asking(4, by_queue, short), [1, 2, 3], "a quarter of the places are taken");
+        let wide = |config: &mut Config| {
+            ours(config);
+            (config.window, config.sq_depth) = (1 << 10, 1 << 10);
+        };
+        assert_eq!(asking(120, by_queue, wide), [50, 100], "50 us have passed since it asked last");
+        assert_eq!(asking(3, by_queue, |_| ()), [0, 1, 2], "a verbs peer is always asked");
+        let counting = |config: &mut Config| {
+            ours(config);
+            config.end_to_end_credits = true;
+        };
+        assert_eq!(asking(1, by_queue, counting), [0], "its credits come with acknowledgements");
     }
 }
 

@@ -171,7 +171,16 @@ fn connected(change: impl FnOnce(&mut Config)) -> RcQueuePair<u32> {
 }
 
 fn post(qp: &mut RcQueuePair<u32>, wr_id: u64, op: SendOp, len: usize) {
-    let request = SendRequest { wr_id, op, buffer: 0, len: len as u32, signaled: true, solicited: false, fence: false };
+    let request = SendRequest {
+        wr_id,
+        op,
+        buffer: 0,
+        len: len as u32,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        ack_req: true,
+    };
     qp.post_send(request).expect("the queue has room");
 }
 
@@ -229,5 +238,5 @@ fn pump(qp: &mut RcQueuePair<u32>, script: &mut Script) {
 
 fn rejected_send() -> SendRequest<u32> {
     let op = SendOp::Send { imm: None };
-    SendRequest { wr_id: 9, op, buffer: 0, len: 0, signaled: true, solicited: false, fence: false }
+    SendRequest { wr_id: 9, op, buffer: 0, len: 0, signaled: true, solicited: false, fence: false, ack_req: true }
 }

@@ -32,18 +32,49 @@ fn an_acknowledgement_waits_for_the_responses_before_it_and_is_sent_once() {
 }
 
 #[test]
-fn what_does_not_ask_is_acknowledged_only_where_a_report_has_become_untrue() {
+fn what_does_not_ask_is_acknowledged_at_once_where_a_report_has_become_untrue() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     receive(&mut qp, 1, 1);
     receive(&mut qp, 2, 1);
     feed(&mut qp, &mut script, unasked(500), 1);
     pump(&mut qp, &mut script);
     assert_eq!(script.sent.len(), 0);
+    assert!(qp.owes_acknowledgement_later());
     feed(&mut qp, &mut script, unasked(502), 1);
     feed(&mut qp, &mut script, unasked(501), 1);
     pump(&mut qp, &mut script);
     assert_eq!(script.sent.len(), 1);
     assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 0 }, 501)));
+}
+
+#[test]
+fn what_does_not_ask_is_acknowledged_once_sixteen_wait_or_as_soon_as_it_is_hastened() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    for n in 0..16 {
+        receive(&mut qp, n, 1);
+        assert_eq!(script.sent.len(), 0);
+        feed(&mut qp, &mut script, unasked(500 + n as u32), 1);
+        pump(&mut qp, &mut script);
+    }
+    assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 0 }, 515)));
+    receive(&mut qp, 16, 1);
+    feed(&mut qp, &mut script, unasked(516), 1);
+    assert!(qp.owes_acknowledgement_later() && !qp.owes_acknowledgement(1));
+    qp.hasten_acknowledgement();
+    assert!(qp.owes_acknowledgement(1) && !qp.owes_acknowledgement_later());
+    pump(&mut qp, &mut script);
+    assert_eq!(script.last_syndrome(), Some((Syndrome::Ack { credit: 0 }, 516)));
+}
+
+#[test]
+fn a_packet_within_a_message_is_owed_nothing_where_it_does_not_ask() {
+    let (mut qp, mut script) = (connected(|_| ()), Script::default());
+    let mtu = qp.config().mtu.bytes();
+    receive(&mut qp, 1, mtu as u32 + 1);
+    let mut first = request(Opcode::RcSendFirst, 500);
+    first.bth.ack_req = false;
+    feed(&mut qp, &mut script, first, mtu);
+    assert!(!qp.owes_acknowledgement_later() && !qp.owes_acknowledgement(1));
 }
 
 #[test]

@@ -302,6 +302,7 @@ fn a_fence_waits_for_earlier_reads_and_reads_wait_for_their_limit() {
         signaled: true,
         solicited: false,
         fence: true,
+        ack_req: true,
     };
     qp.post_send(fenced).expect("room");
     pump(&mut qp, &mut script);

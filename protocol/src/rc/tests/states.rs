@@ -32,6 +32,7 @@ fn full_queues_and_wrong_states_hand_the_request_back() {
         signaled: true,
         solicited: false,
         fence: false,
+        ack_req: true,
     };
     let rejected = qp.post_send(again).expect_err("full");
     assert_eq!((rejected.reason, rejected.request.buffer), (RcPostError::QueueFull, 5));
@@ -111,7 +112,8 @@ fn a_message_that_has_begun_is_not_drained_because_all_of_it_so_far_is_acknowled
 fn reads_that_the_peer_does_not_serve_are_not_taken() {
     let mut qp = connected(|config| config.max_rd_atomic = 0);
     let op = SendOp::Read { remote: Remote { va: 0, rkey: KEY } };
-    let read = SendRequest { wr_id: 1, op, buffer: 0, len: 8, signaled: true, solicited: false, fence: false };
+    let read =
+        SendRequest { wr_id: 1, op, buffer: 0, len: 8, signaled: true, solicited: false, fence: false, ack_req: true };
     assert_eq!(qp.post_send(read).expect_err("it would wait for ever").reason, RcPostError::NoFetch);
 }
 

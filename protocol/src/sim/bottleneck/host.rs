@@ -87,6 +87,7 @@ impl Work {
             signaled: true,
             solicited: false,
             fence: false,
+            ack_req: true,
         })
     }
 }
