@@ -1,24 +1,24 @@
 //! Counters: how many operations have ended well, and how many have not.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::abi::attributes::fi_cntr_attr;
 use crate::abi::operations::{fi_ops, fi_ops_cntr};
 use crate::abi::queues::FI_EAVAIL;
 use crate::abi::{FI_CLASS_CNTR, fid, fid_cntr, fid_domain};
+use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
-use crate::endpoint::EndpointState;
 use crate::object::{Object, fid_of};
 use crate::progress::PollingWait;
 
 /// Two numbers, and the endpoints that change them.
 pub(crate) struct CntrState {
-    _domain: Arc<DomainState>,
+    domain: Arc<DomainState>,
     good: AtomicU64,
     bad: AtomicU64,
-    endpoints: Mutex<Vec<Weak<EndpointState>>>,
+    pub(crate) endpoints: AttachedEndpoints,
 }
 
 type FiCounter = Object<fid_cntr, CntrState>;
@@ -32,20 +32,6 @@ impl CntrState {
         let counter = if is_good { &self.good } else { &self.bad };
         counter.fetch_add(1, Ordering::Release);
     }
-
-    pub(crate) fn attach(&self, endpoint: Weak<EndpointState>) {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).push(endpoint);
-    }
-
-    /// Lets the endpoints make progress; returns whether anything happened.
-    fn progress(&self) -> bool {
-        let endpoints: Vec<_> = {
-            let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-            endpoints.retain(|endpoint| endpoint.strong_count() > 0);
-            endpoints.iter().filter_map(Weak::upgrade).collect()
-        };
-        endpoints.iter().fold(false, |happened, endpoint| endpoint.progress() | happened)
-    }
 }
 
 /// `fi_cntr_open`.
@@ -58,10 +44,10 @@ pub(crate) unsafe extern "C" fn open(
     // SAFETY: the domain is ours.
     unsafe {
         let state = CntrState {
-            _domain: domain::state(domain),
+            domain: domain::state(domain),
             good: AtomicU64::new(0),
             bad: AtomicU64::new(0),
-            endpoints: Mutex::default(),
+            endpoints: AttachedEndpoints::default(),
         };
         let base = fid_of(FI_CLASS_CNTR, context, &OPS);
         *counter = FiCounter::open(fid_cntr { fid: base, ops: &raw const COUNTER_OPS }, Arc::new(state));
@@ -86,7 +72,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn read(counter: *mut fid_cntr) -> u64 {
     // SAFETY: it is ours.
     let state = unsafe { FiCounter::state(counter) };
-    state.progress();
+    state.endpoints.progress(&state.domain.endpoints);
     state.good.load(Ordering::Acquire)
 }
 
@@ -126,7 +112,7 @@ unsafe extern "C" fn wait(counter: *mut fid_cntr, threshold: u64, timeout_ms: c_
     let failed = state.bad.load(Ordering::Acquire);
     let mut patience = PollingWait::of_milliseconds(timeout_ms);
     loop {
-        let happened = state.progress();
+        let happened = state.endpoints.progress(&state.domain.endpoints);
         if state.good.load(Ordering::Acquire) >= threshold {
             return 0;
         }

@@ -11,6 +11,7 @@ use roci_msgcore::{Config, ConfigError};
 use crate::abi::attributes::{FI_PROGRESS_AUTO, fi_info};
 use crate::abi::operations::{fi_ops, fi_ops_domain};
 use crate::abi::{FI_CLASS_DOMAIN, fid, fid_domain, fid_fabric};
+use crate::attached::AttachedEndpoints;
 use crate::fabric::{self, FabricState};
 use crate::memory::{MemoryMode, RegisteredMemory};
 use crate::object::{Object, fid_of};
@@ -34,6 +35,8 @@ pub(crate) struct DomainState {
     /// A thread makes progress where the application asks for it.
     pub(crate) is_automatic: bool,
     pub(crate) memory: RegisteredMemory,
+    /// All that are enabled.
+    pub(crate) endpoints: AttachedEndpoints,
 }
 
 type FiDomain = Object<fid_domain, DomainState>;
@@ -80,7 +83,8 @@ pub(crate) unsafe extern "C" fn open(
         let is_automatic = attributes.is_some_and(|it| it.data_progress == FI_PROGRESS_AUTO);
         let mode = MemoryMode::of(attributes.map_or(0, |it| it.mr_mode));
         let memory = RegisteredMemory::new(mode);
-        let state = DomainState { _fabric: fabric::state(fabric), config, linger, is_automatic, memory };
+        let (fabric, endpoints) = (fabric::state(fabric), AttachedEndpoints::default());
+        let state = DomainState { _fabric: fabric, config, linger, is_automatic, memory, endpoints };
         let base = fid_of(FI_CLASS_DOMAIN, context, &OPS);
         let (ops, mr) = (&raw const DOMAIN_OPS, &raw const memory::MEMORY_OPS);
         *domain = FiDomain::open(fid_domain { fid: base, ops, mr }, Arc::new(state));

@@ -133,15 +133,13 @@ impl EndpointState {
     }
 
     /// The address with this number was removed.
-    pub(crate) fn forget(&self, number: fi_addr_t) {
+    pub(crate) fn forget(self: &Arc<Self>, number: fi_addr_t) {
         // An endpoint that is not enabled has met no peer.
-        let _ = self.with(|active| {
-            if let Some(peer) = active.peers.remove(number) {
-                // This end itself stays.
-                let _ = active.worker.remove(peer);
-            }
-            Ok(())
-        });
+        if let Ok(Some(peer)) = self.with(|active| Ok(active.peers.remove(number))) {
+            linger::part(self, peer);
+            // This end itself stays.
+            let _ = self.with(|active| Ok(active.worker.remove(peer)));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -164,17 +162,17 @@ impl EndpointState {
             Errno(libc::ENODEV)
         })?;
         let remote_data = RemoteData::open(&mut worker)?;
-        vector.attach(Arc::downgrade(self));
-        let queues = [&bindings.transmit, &bindings.receive];
-        for binding in queues.into_iter().flatten() {
-            binding.queue.attach(Arc::downgrade(self));
-        }
-        bindings.counters.iter().for_each(|(counter, _)| counter.attach(Arc::downgrade(self)));
-        let is_slept_on = queues.into_iter().flatten().any(|binding| binding.queue.has_descriptor());
         let (operations, claimed) = (Slab::new(), Slab::new());
         let peers = PeerNumbers::default();
-        inner.active = Some(EnabledEndpoint { worker, bindings, peers, operations, claimed, remote_data });
+        let active = EnabledEndpoint { worker, bindings: bindings.clone(), peers, operations, claimed, remote_data };
+        inner.active = Some(active);
         drop(inner);
+        self.domain.endpoints.attach(self);
+        vector.attach(Arc::downgrade(self));
+        let queues = [&bindings.transmit, &bindings.receive].map(|binding| binding.as_ref().map(|it| &it.queue));
+        queues.iter().flatten().for_each(|queue| queue.endpoints.attach(self));
+        bindings.counters.iter().for_each(|(counter, _)| counter.endpoints.attach(self));
+        let is_slept_on = queues.iter().flatten().any(|queue| queue.has_descriptor());
         let mut begun = self.domain.memory.attach(self);
         if begun.is_ok() && (self.domain.is_automatic || is_slept_on) {
             begun = self.serve();

@@ -4,6 +4,7 @@
 //! with `calloc`, each structure with room behind it for what later versions append, which is zero.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::net::ToSocketAddrs as _;
 use std::ptr::null_mut;
 
 use roci_msgcore::EndpointAddress;
@@ -161,7 +162,7 @@ fn copied(text: &CStr) -> *mut c_char {
 /// `fi_getinfo`. The core of libfabric writes the provider's name into the answer.
 pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
-    _node: *const c_char,
+    node: *const c_char,
     _service: *const c_char,
     flags: u64,
     hints: *const fi_info,
@@ -174,7 +175,8 @@ pub(crate) unsafe extern "C" fn getinfo(
     }
     // SAFETY: libfabric hands in what it was given, or null.
     let hints = unsafe { Hints::of(hints) };
-    if !hints.are_met() {
+    // SAFETY: the name is a string where it is not null.
+    if !hints.are_met() || !unsafe { is_known(node) } {
         return -libc::ENODATA;
     }
     match answer_to(version, &hints) {
@@ -185,6 +187,19 @@ pub(crate) unsafe extern "C" fn getinfo(
         },
         None => -libc::ENOMEM,
     }
+}
+
+/// Whether a host is there that the application names. Nothing else comes of it: addresses of endpoints are exchanged by the application.
+///
+/// # Safety
+/// The name is null or a string.
+unsafe fn is_known(node: *const c_char) -> bool {
+    if node.is_null() {
+        return true;
+    }
+    // SAFETY: the caller says so.
+    let name = unsafe { CStr::from_ptr(node) };
+    name.to_str().is_ok_and(|name| (name, 0_u16).to_socket_addrs().is_ok())
 }
 
 /// Makes the answer.

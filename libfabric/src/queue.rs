@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::ssize_t;
 
@@ -16,8 +16,8 @@ use crate::abi::attributes::{
 use crate::abi::operations::{fi_ops, fi_ops_cq};
 use crate::abi::queues::{FI_EAVAIL, FI_GETWAIT, FI_GETWAITOBJ, fi_cq_err_entry, fi_cq_tagged_entry};
 use crate::abi::{FI_CLASS_CQ, fi_addr_t, fid, fid_cq, fid_domain};
+use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
-use crate::endpoint::EndpointState;
 use crate::object::{Object, fid_of};
 use crate::progress::{IdleReads, PollingWait};
 use crate::wait_fd::WaitFd;
@@ -42,21 +42,29 @@ unsafe impl Send for CqFailure {}
 
 /// A queue, and the endpoints whose completions come in it.
 pub(crate) struct CqState {
-    _domain: Arc<DomainState>,
+    domain: Arc<DomainState>,
     format: c_int,
     wait_object: c_int,
     descriptor: Option<WaitFd>,
     queued: Mutex<Queued>,
+    /// How many entries and failures are queued: changed under the lock, and read without it.
+    waiting: AtomicUsize,
     /// Somebody who waits is to return.
     is_signalled: AtomicBool,
     idle: IdleReads,
-    endpoints: Mutex<Vec<Weak<EndpointState>>>,
+    pub(crate) endpoints: AttachedEndpoints,
 }
 
 #[derive(Default)]
 struct Queued {
     entries: VecDeque<CqEntry>,
     failures: VecDeque<CqFailure>,
+}
+
+impl Queued {
+    fn len(&self) -> usize {
+        self.entries.len() + self.failures.len()
+    }
 }
 
 type FiQueue = Object<fid_cq, CqState>;
@@ -68,20 +76,23 @@ static QUEUE_OPS: fi_ops_cq =
 impl CqState {
     /// An operation has ended well.
     pub(crate) fn push(&self, entry: CqEntry) {
-        self.queued().entries.push_back(entry);
-        self.signal();
+        self.queue(|queued| queued.entries.push_back(entry));
     }
 
     /// An operation has failed.
     pub(crate) fn fail(&self, failure: CqFailure) {
-        self.queued().failures.push_back(failure);
-        self.signal();
+        self.queue(|queued| queued.failures.push_back(failure));
     }
 
     /// Whether the application must read before it sends.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        let queued = self.queued();
-        queued.entries.len() + queued.failures.len() >= LIMIT
+        self.waiting.load(Ordering::Acquire) >= LIMIT
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
     }
 
     /// Whether somebody may sleep on the queue's descriptor, so that a thread must make progress.
@@ -89,18 +100,21 @@ impl CqState {
         self.descriptor.is_some()
     }
 
-    /// An endpoint's completions come here from now on.
-    pub(crate) fn attach(&self, endpoint: Weak<EndpointState>) {
-        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        if !endpoints.iter().any(|other| other.ptr_eq(&endpoint)) {
-            endpoints.push(endpoint);
+    /// Queues something, and wakes who sleeps on the descriptor.
+    fn queue(&self, add: impl FnOnce(&mut Queued)) {
+        let mut queued = self.queued();
+        add(&mut queued);
+        self.waiting.store(queued.len(), Ordering::Release);
+        drop(queued);
+        if let Some(descriptor) = &self.descriptor {
+            descriptor.signal();
         }
     }
 
-    /// The descriptor is readable as long as there is something to read.
-    fn clear_if_empty(&self, queued: &Queued) {
-        let is_empty = queued.entries.is_empty() && queued.failures.is_empty();
-        if let Some(descriptor) = self.descriptor.as_ref().filter(|_| is_empty) {
+    /// Something was taken. The descriptor is readable as long as there is something to read.
+    fn note_taken(&self, queued: &Queued) {
+        self.waiting.store(queued.len(), Ordering::Release);
+        if let Some(descriptor) = self.descriptor.as_ref().filter(|_| queued.len() == 0) {
             descriptor.clear();
         }
     }
@@ -109,41 +123,12 @@ impl CqState {
     fn take_failure(&self) -> Option<CqFailure> {
         let mut queued = self.queued();
         let failure = queued.failures.pop_front()?;
-        self.clear_if_empty(&queued);
+        self.note_taken(&queued);
         Some(failure)
-    }
-
-    fn signal(&self) {
-        if let Some(descriptor) = &self.descriptor {
-            descriptor.signal();
-        }
     }
 
     fn queued(&self) -> MutexGuard<'_, Queued> {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets the endpoints make progress; returns whether anything happened.
-    fn progress(&self) -> bool {
-        let mut happened = false;
-        let mut at = 0;
-        // The list is not locked while an endpoint makes progress.
-        while let Some(endpoint) = self.endpoint(at) {
-            happened |= endpoint.progress();
-            at += 1;
-        }
-        happened
-    }
-
-    fn endpoint(&self, at: usize) -> Option<Arc<EndpointState>> {
-        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(endpoint) = endpoints.get(at) {
-            if let Some(endpoint) = endpoint.upgrade() {
-                return Some(endpoint);
-            }
-            endpoints.swap_remove(at);
-        }
-        None
     }
 
     /// Moves at most `count` entries to `to`, in the queue's format; `-FI_EAVAIL` where a failure is next.
@@ -151,6 +136,9 @@ impl CqState {
     /// # Safety
     /// There is room for so many entries at `to`, and for as many sources, unless that is null.
     unsafe fn take(&self, to: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
+        if self.is_empty() {
+            return -(libc::EAGAIN as ssize_t);
+        }
         let mut queued = self.queued();
         // Who does not look at failures gets nothing else, says fi_cq(3).
         if !queued.failures.is_empty() {
@@ -167,7 +155,7 @@ impl CqState {
                 }
             }
         }
-        self.clear_if_empty(&queued);
+        self.note_taken(&queued);
         if taken == 0 { -(libc::EAGAIN as ssize_t) } else { taken.cast_signed() }
     }
 
@@ -180,7 +168,7 @@ impl CqState {
         unsafe {
             match self.take(to, count, sources) {
                 nothing if nothing == -(libc::EAGAIN as ssize_t) => {
-                    self.idle.note(self.progress());
+                    self.idle.note(self.endpoints.progress(&self.domain.endpoints));
                     self.take(to, count, sources)
                 }
                 read => read,
@@ -200,7 +188,7 @@ impl CqState {
             if read != -(libc::EAGAIN as ssize_t) {
                 return read;
             }
-            let happened = self.progress();
+            let happened = self.endpoints.progress(&self.domain.endpoints);
             if self.is_signalled.swap(false, Ordering::AcqRel) || !patience.wait(happened) {
                 return read;
             }
@@ -242,14 +230,15 @@ pub(crate) unsafe extern "C" fn open(
     // SAFETY: the domain is ours, and libfabric wants the answer there.
     unsafe {
         let state = CqState {
-            _domain: domain::state(domain),
+            domain: domain::state(domain),
             format,
             wait_object,
             descriptor,
             queued: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             is_signalled: AtomicBool::new(false),
             idle: IdleReads::default(),
-            endpoints: Mutex::default(),
+            endpoints: AttachedEndpoints::default(),
         };
         let base = fid_of(FI_CLASS_CQ, context, &OPS);
         *queue = FiQueue::open(fid_cq { fid: base, ops: &raw const QUEUE_OPS }, Arc::new(state));
@@ -274,9 +263,8 @@ pub(crate) unsafe fn has_news(object: *mut fid) -> bool {
     let Some(queue) = crate::abi::of_class::<fid_cq>(object, FI_CLASS_CQ) else { return false };
     // SAFETY: it is a queue of ours.
     let state = unsafe { FiQueue::state(queue) };
-    state.progress();
-    let queued = state.queued();
-    !queued.entries.is_empty() || !queued.failures.is_empty()
+    state.endpoints.progress(&state.domain.endpoints);
+    !state.is_empty()
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

@@ -154,6 +154,9 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     // SAFETY: the vector is ours.
     let state = unsafe { FiVector::state(vector) };
+    if addresses.is_null() && count > 0 {
+        return -libc::EINVAL;
+    }
     let mut entries = state.entries();
     let mut good = 0;
     for at in 0..count {
@@ -173,8 +176,14 @@ unsafe extern "C" fn insert(
     good
 }
 
-/// `fi_av_remove`: what is under way with these peers fails.
+/// `fi_av_remove`: what has ended well for its sender arrives, and what is still under way with these peers fails.
 unsafe extern "C" fn remove(vector: *mut fid_av, numbers: *mut fi_addr_t, count: usize, _flags: u64) -> c_int {
+    if numbers.is_null() && count > 0 {
+        return -libc::EINVAL;
+    }
+    if count == 0 {
+        return 0;
+    }
     // SAFETY: the vector is ours, and so many numbers are there.
     let (state, numbers) = unsafe { (FiVector::state(vector), std::slice::from_raw_parts(numbers, count)) };
     let removed = numbers.iter().try_for_each(|&number| state.remove(number));
@@ -214,6 +223,9 @@ unsafe extern "C" fn straddr(
     text: *mut c_char,
     len: *mut usize,
 ) -> *const c_char {
+    if address.is_null() {
+        return null_mut();
+    }
     // SAFETY: it is an address of ours, says the application.
     let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN) };
     let Ok(address) = EndpointAddress::from_bytes(bytes) else { return null_mut() };

@@ -4,7 +4,7 @@ mod common;
 
 use std::ptr::{null, null_mut};
 
-use common::{End, News, Pair, pattern};
+use common::{End, News, Pair, getinfo_of, pattern};
 use roci_fi::abi::flags::{
     FI_CLAIM, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_INJECT, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_CQ_DATA,
     FI_SELECTIVE_COMPLETION, FI_SEND, FI_TAGGED,
@@ -211,6 +211,15 @@ fn wrong_calls_are_refused() {
     assert_eq!(end.enable(), 0, "twice is once");
     assert_eq!(end.tsend(5, 1, b"x", 1), -(libc::EINVAL as isize), "no peer has this number");
     assert_eq!(end.tsend(FI_ADDR_UNSPEC, 1, b"x", 1), -(libc::EINVAL as isize));
+    // SAFETY: the vector is open; a null pointer is refused.
+    unsafe {
+        let ops = (*end.vector).ops;
+        let nothing = null_mut();
+        assert_eq!(((*ops).insert)(end.vector, nothing, 1, nothing.cast(), 0, nothing), -libc::EINVAL);
+        assert_eq!(((*ops).insert)(end.vector, nothing, 0, nothing.cast(), 0, nothing), 0);
+        assert_eq!(((*ops).remove)(end.vector, nothing.cast(), 1, 0), -libc::EINVAL);
+        assert_eq!(((*ops).remove)(end.vector, nothing.cast(), 0, 0), 0);
+    }
     let number = end.insert(&end.name());
     // SAFETY: the pointer is looked at, and not followed.
     unsafe {
@@ -236,6 +245,12 @@ fn wrong_calls_are_refused() {
 }
 
 #[test]
+fn a_host_that_is_named_is_one() {
+    assert!(getinfo_of(c"127.0.0.1".as_ptr(), null()).is_ok());
+    assert_eq!(getinfo_of(c"no host".as_ptr(), null()), Err(-libc::ENODATA));
+}
+
+#[test]
 fn who_is_removed_ends_what_waits_for_it_and_is_met_again() {
     let pair = Pair::open();
     let [first, second] = &pair.ends;
@@ -252,6 +267,20 @@ fn who_is_removed_ends_what_waits_for_it_and_is_met_again() {
         assert_eq!(pair.wait(0).bad().err, libc::ECANCELED);
         assert_eq!(first.tsend(number, 1, b"x", 1), -(libc::EINVAL as isize));
     }
+}
+
+/// The first message to a peer has ended for its sender before they are connected.
+#[test]
+fn what_was_sent_before_its_peer_is_removed_arrives() {
+    let pair = Pair::open();
+    let [first, second] = &pair.ends;
+    assert_eq!(first.tsend(pair.numbers[0], 1, b"hello", 1), 0);
+    pair.wait(0).good();
+    assert_eq!(first.remove(pair.numbers[0]), 0);
+    let mut room = [0; 8];
+    assert_eq!(second.trecv(FI_ADDR_UNSPEC, (1, 0), &mut room, 2), 0);
+    pair.wait(1).good();
+    assert_eq!(room[..5], *b"hello");
 }
 
 #[test]

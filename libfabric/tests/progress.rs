@@ -70,6 +70,27 @@ fn a_thread_sleeps_on_a_queues_descriptor() {
     }
 }
 
+/// A send has ended for its sender before the peers are connected, and then the application waits at another queue.
+#[test]
+fn who_reads_one_queue_moves_what_other_endpoints_of_the_domain_have_sent() {
+    let pair = Pair::open();
+    let [sender, receiver] = &pair.ends;
+    let other = sender.sibling();
+    assert_eq!(other.enable(), 0);
+    let mut room = [0; 8];
+    assert_eq!(receiver.trecv(FI_ADDR_UNSPEC, (1, 0), &mut room, 5), 0);
+    assert_eq!(sender.tsend(pair.numbers[0], 1, b"moved on", 6), 0);
+    let deadline = Instant::now() + PATIENCE;
+    let came = loop {
+        assert!(other.read().is_none(), "nothing is for it");
+        if let Some(news) = receiver.read() {
+            break news.good();
+        }
+        assert!(Instant::now() < deadline, "the message does not come");
+    };
+    assert!(came.op_context as usize == 5 && room == *b"moved on");
+}
+
 /// Pointers to objects that any thread may use.
 #[derive(Clone, Copy)]
 struct Shared<'a>(&'a Pair);

@@ -1,7 +1,7 @@
 //! An application in libfabric's terms, which calls the provider as libfabric does: through its tables of functions.
 #![allow(dead_code, unreachable_pub)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -59,10 +59,14 @@ impl News {
 
 /// Asks the provider as libfabric does.
 pub fn getinfo(hints: *const fi_info) -> Result<*mut fi_info, c_int> {
-    let mut info = null_mut();
+    getinfo_of(null(), hints)
+}
+
+/// The same, of a host.
+pub fn getinfo_of(node: *const c_char, hints: *const fi_info) -> Result<*mut fi_info, c_int> {
+    let (version, mut info) = (fi_version(1, 17), null_mut());
     // SAFETY: the provider is there as long as the process is.
-    let answer =
-        unsafe { ((*roci_fi::fi_prov_ini()).getinfo)(fi_version(1, 17), null(), null(), 0, hints, &raw mut info) };
+    let answer = unsafe { ((*roci_fi::fi_prov_ini()).getinfo)(version, node, null(), 0, hints, &raw mut info) };
     if answer == 0 { Ok(info) } else { Err(answer) }
 }
 
