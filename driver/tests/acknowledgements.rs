@@ -12,6 +12,11 @@ const LONG_NS: u64 = 100_000;
 
 /// Two ends that know each other, with a few receives at the second; nothing waits for an acknowledgement.
 fn wire() -> Wire {
+    wire_with_room(8)
+}
+
+/// The same, with receives of this length.
+fn wire_with_room(len: usize) -> Wire {
     let params = QpParams { dialect: Dialect::Rocinante, end_to_end_credits: false, ..QpParams::default() };
     let mut wire = Wire::over(NetConfig::default(), None, [params.clone(), params]);
     for mark in [100, 101] {
@@ -20,7 +25,7 @@ fn wire() -> Wire {
         assert_eq!(wire.wait(1).buffer[0], mark);
         assert_eq!(wire.wait(0).wr_id, mark.into());
     }
-    (0..40).for_each(|_| wire.post_recv(1, 8));
+    (0..40).for_each(|_| wire.post_recv(1, len));
     wire
 }
 
@@ -84,6 +89,36 @@ fn sixteen_that_do_not_ask_are_acknowledged_at_once() {
     pass(&mut wire, 10_000);
     let all = (1..=16).collect::<Vec<_>>();
     assert_eq!(arrived_and_acknowledged(&mut wire), [all.clone(), all]);
+}
+
+#[test]
+fn who_finds_nothing_for_long_or_says_that_it_rests_acknowledges() {
+    for rests in [false, true] {
+        let mut wire = wire();
+        send(&mut wire, 1, false);
+        pass(&mut wire, 5_000);
+        assert_eq!(arrived_and_acknowledged(&mut wire), [vec![1], vec![]]);
+        if rests {
+            wire.ends[1].engine.acknowledge_now();
+        } else {
+            (0..64).for_each(|_| wire.run());
+        }
+        pass(&mut wire, 5_000);
+        assert_eq!(arrived_and_acknowledged(&mut wire)[1], [1], "far earlier than by time");
+    }
+}
+
+/// A message of several packets is not taken by the fast path.
+#[test]
+fn a_long_message_that_does_not_ask_is_acknowledged_after_a_while() {
+    let long = vec![9; 3_000];
+    let mut wire = wire_with_room(long.len());
+    let payload = wire.buffer(0, &long);
+    wire.post(0, SendWr::send(9, payload).with_ack_req(false));
+    pass(&mut wire, 12_000);
+    assert_eq!(arrived_and_acknowledged(&mut wire), [vec![9], vec![]]);
+    pass(&mut wire, LONG_NS);
+    assert_eq!(arrived_and_acknowledged(&mut wire)[1], [9]);
 }
 
 #[test]

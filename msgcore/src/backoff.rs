@@ -69,6 +69,12 @@ impl Backoff {
         }
     }
 
+    /// Whether it gives the processor away at once where nothing happens.
+    #[inline]
+    pub(crate) fn is_to_rest(&self) -> bool {
+        self.limits.spin.is_zero()
+    }
+
     /// Nothing happened.
     #[inline]
     pub(crate) fn idle(&mut self) -> Idle {

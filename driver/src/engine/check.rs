@@ -25,7 +25,7 @@ impl<L: Link> Engine<L> {
                 slot.qp
             );
             assert!(
-                slot.attendance.is_deferred() || slot.attendance.is_listed() || !slot.rc.owes_acknowledgement_later(),
+                slot.attendance.is_deferred() || !slot.rc.owes_acknowledgement_later(),
                 "{:?} owes an acknowledgement, and is not looked after",
                 slot.qp
             );

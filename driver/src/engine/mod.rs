@@ -286,6 +286,7 @@ impl<L: Link> Drop for Engine<L> {
             // The ports are the parent's, and shared with it: closing them here would close them there.
             std::mem::forget(std::mem::take(&mut self.ports));
         } else if !std::thread::panicking() {
+            self.acknowledge_now();
             self.cm_disconnect_all();
         }
     }

@@ -69,6 +69,9 @@ impl<L: Link> Engine<L> {
         }
         let may_wait = self.schedule.polled(frames);
         let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
+        if self.schedule.deferred.are_alone(frames) {
+            self.hasten_deferred();
+        }
         if self.schedule.is_due(may_wait) {
             self.look_after_listed(acknowledge_from);
         }
@@ -163,6 +166,9 @@ impl<L: Link> Engine<L> {
             self.deliver_held(now, qp, ready);
         }
         self.list(qp);
+        if let Some(slot) = self.qps.get_mut(qp.0).filter(|slot| slot.rc.owes_acknowledgement_later()) {
+            self.schedule.deferred.defer(slot, now);
+        }
         if is_first {
             self.on_first_seen(qp);
         }
@@ -300,13 +306,25 @@ impl<L: Link> Engine<L> {
             self.give_back_held(now);
         }
         self.on_timers(now);
-        self.hasten_deferred(now);
+        if self.schedule.deferred.are_due(now) {
+            self.hasten_deferred();
+        }
     }
 
-    /// Acknowledgements that could wait have waited for long enough.
-    #[inline]
-    fn hasten_deferred(&mut self, now: Nanos) {
-        let Some(mut due) = self.schedule.deferred.take_due(now) else { return };
+    /// Sends every acknowledgement that is owed, though it could wait: for who will not poll for a while.
+    pub fn acknowledge_now(&mut self) {
+        if self.is_forked() || self.schedule.deferred.is_empty() {
+            return;
+        }
+        self.hasten_deferred();
+        self.look_after_listed(1);
+        self.ports.iter_mut().for_each(|port| port.link.flush());
+    }
+
+    /// Acknowledgements that could wait are due.
+    #[inline(never)]
+    fn hasten_deferred(&mut self) {
+        let mut due = self.schedule.deferred.take();
         for qp in due.drain(..) {
             let Some(slot) = self.qps.get_mut(qp.0) else { continue };
             slot.attendance.undefer();

@@ -150,13 +150,8 @@ impl<L: Link> Engine<L> {
         Some((outcome?, TURN_BYTES - deficit - quantum.left()))
     }
 
-    /// A queue pair is done with, but for an acknowledgement that can wait.
     fn unlist(&mut self, qp: QueuePair) {
         if let Some(slot) = self.qps.get_mut(qp.0) {
-            if slot.rc.owes_acknowledgement_later() {
-                let now = self.ports[slot.port].link.now();
-                self.schedule.deferred.defer(slot, now);
-            }
             slot.attendance.unlist();
         }
     }

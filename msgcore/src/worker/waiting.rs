@@ -161,6 +161,9 @@ impl<L: Link> Worker<L> {
             backoff.reset();
             return Ok(false);
         }
+        if backoff.is_to_rest() {
+            self.endpoint.core.engine.acknowledge_now();
+        }
         let idle = backoff.idle();
         self.report_if_due(backoff, awaited);
         self.look_after(idle)?;

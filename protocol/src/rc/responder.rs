@@ -341,7 +341,7 @@ impl<B> RcQueuePair<B> {
                 self.responder.fetched(packets);
                 self.settle_expected(now, env);
                 // Its response acknowledges it and everything before it.
-                self.responder.acknowledgement.owe(Owed::Nothing);
+                self.responder.acknowledgement.sent();
                 true
             }
             Ok(RequestOutcome::NotReady) => {

@@ -81,10 +81,11 @@ impl Acknowledgement {
         };
     }
 
-    /// What is owed for later is owed at once.
+    /// What is owed for later is owed at once, and waits for no others.
     pub(super) fn hasten(&mut self) {
         if self.owed == Owed::Later {
             self.owed = Owed::Ack;
+            self.packets = self.packets.max(ACK_UNASKED);
         }
     }
 
