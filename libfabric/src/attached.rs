@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::endpoint::EndpointState;
+use crate::object::try_lock;
 
 /// Looks in vain at its own endpoints before a queue or a counter looks at the others of the domain. A send of theirs may have ended
 /// before it has left, and the application may wait for its answer elsewhere.
@@ -11,7 +12,7 @@ const LOOKS_AT_OWN: u32 = 16;
 
 /// Endpoints that are bound to one queue or counter, or that a domain has. They may be closed before it.
 ///
-/// The list is locked while they make progress, and an endpoint is locked after it: who has locked an endpoint attaches none.
+/// The list is locked while they make progress. An endpoint that another thread has is left out: it is waited for by none.
 #[derive(Default)]
 pub(crate) struct AttachedEndpoints {
     list: Mutex<Vec<Weak<EndpointState>>>,
@@ -43,15 +44,16 @@ impl AttachedEndpoints {
 
     /// Returns how many there are, and whether anything happened.
     fn progress_own(&self) -> (usize, bool) {
-        let endpoints = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let progress = |happened, endpoint: Arc<EndpointState>| endpoint.progress() | happened;
-        (endpoints.len(), endpoints.iter().filter_map(Weak::upgrade).fold(false, progress))
+        let Some(endpoints) = try_lock(&self.list) else { return (0, false) };
+        let progress = |(count, happened), endpoint: Arc<EndpointState>| (count + 1, endpoint.progress() | happened);
+        endpoints.iter().filter_map(Weak::upgrade).fold((0, false), progress)
     }
 
     /// Lets all make progress, where they are more than those that have done so.
     #[cold]
     fn progress_beside(&self, own: usize) -> bool {
-        let are_more = self.list.lock().unwrap_or_else(PoisonError::into_inner).len() > own;
+        let count = |endpoints: &[Weak<EndpointState>]| endpoints.iter().filter(|it| it.strong_count() > 0).count();
+        let are_more = try_lock(&self.list).is_some_and(|endpoints| count(&endpoints) > own);
         are_more && self.progress_own().1
     }
 }

@@ -43,6 +43,10 @@ impl CompletedMessage {
 impl EnabledEndpoint {
     /// Takes what has ended, or lets the worker make progress; returns whether anything has ended.
     pub(crate) fn progress(&mut self) -> bool {
+        if self.is_full() {
+            // What has ended waits in the worker, and peers go on.
+            return self.worker.progress();
+        }
         let mut ended = 0;
         while ended < BATCH
             && !self.is_full()

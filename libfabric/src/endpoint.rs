@@ -21,7 +21,7 @@ use crate::counter::{self, CntrState};
 use crate::domain::{self, DomainState};
 use crate::info::QUEUE_SIZE;
 use crate::linger;
-use crate::object::{Errno, Object, answer, answer_int, fid_of};
+use crate::object::{Errno, Object, answer, answer_int, fid_of, try_lock};
 use crate::progress::{self, ProgressThread};
 use crate::queue::{self, CqState};
 use crate::remote_data::RemoteData;
@@ -127,19 +127,27 @@ impl EndpointState {
         self.lock().active.as_mut().map_or(Err(Errno(FI_EOPBADSTATE)), action)
     }
 
-    /// Lets the worker make progress; returns whether anything happened.
+    /// Lets the worker make progress, where no other thread has it; returns whether anything happened.
     pub(crate) fn progress(&self) -> bool {
-        self.with(|active| Ok(active.progress())).unwrap_or(false)
+        let Some(mut inner) = try_lock(&self.inner) else { return false };
+        inner.active.as_mut().is_some_and(EnabledEndpoint::progress)
     }
 
-    /// The address with this number was removed.
-    pub(crate) fn forget(self: &Arc<Self>, number: fi_addr_t) {
+    /// The addresses with these numbers were removed.
+    pub(crate) fn forget(self: &Arc<Self>, numbers: &[fi_addr_t]) {
         // An endpoint that is not enabled has met no peer.
-        if let Ok(Some(peer)) = self.with(|active| Ok(active.peers.remove(number))) {
-            linger::part(self, peer);
-            // This end itself stays.
-            let _ = self.with(|active| Ok(active.worker.remove(peer)));
-        }
+        let gone = self.with(|active| Ok(numbers.iter().filter_map(|&it| active.peers.remove(it)).collect::<Vec<_>>()));
+        let Some(peers) = gone.ok().filter(|peers| !peers.is_empty()) else { return };
+        linger::part(self, &peers);
+        // An endpoint that was closed meanwhile knows none.
+        let _ = self.with(|active| {
+            // The application may have inserted one again.
+            for peer in peers.into_iter().filter(|peer| !active.peers.numbers.contains_key(peer)) {
+                // This end itself stays.
+                let _ = active.worker.remove(peer);
+            }
+            Ok(())
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -1,6 +1,7 @@
 //! Closing an endpoint, and parting from a peer: what was sent is the peers' first.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use roci_msgcore::{FlushError, Pattern, PeerId, Source, TagMatch};
@@ -8,10 +9,11 @@ use roci_msgcore::{FlushError, Pattern, PeerId, Source, TagMatch};
 use crate::endpoint::{EnabledEndpoint, EndpointState};
 use crate::message::Tagging;
 
-/// How long an endpoint waits at a time, and where no other of its process has to make progress meanwhile.
+/// How long an endpoint is waited with at a time, and how long the thread sleeps between two times at which nothing happened, at most.
 const SLICE: Duration = Duration::from_micros(200);
-const SLICE_ALONE: Duration = Duration::from_millis(16);
-
+const PAUSE: Duration = Duration::from_millis(1);
+/// Looks of each other endpoint between two times: to connect takes many.
+const LOOKS: u32 = 16;
 /// How long an endpoint waits before it forgets a peer. That peer may wait as well, and it takes nothing more then.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -31,27 +33,30 @@ pub(crate) fn linger(endpoint: &Arc<EndpointState>) {
     wait_while(endpoint, endpoint.domain.linger, EnabledEndpoint::has_more_to_send);
 }
 
-/// Waits for a while until what was sent to a peer is its: a send may have ended before it has left.
-pub(crate) fn part(endpoint: &Arc<EndpointState>, peer: PeerId) {
-    wait_while(endpoint, PARTING, |active, moment| active.has_more_for(Some(peer), moment));
+/// Waits for a while until what was sent to these peers is theirs: a send may have ended before it has left.
+pub(crate) fn part(endpoint: &Arc<EndpointState>, peers: &[PeerId]) {
+    wait_while(endpoint, PARTING, |active, moment| {
+        let behind = peers.iter().find(|&&peer| !active.worker.is_flushed(peer));
+        behind.is_some_and(|&peer| active.has_more_for(Some(peer), moment) || peers.len() > 1)
+    });
 }
 
 /// Waits as long as this holds. Other endpoints of this process go on meanwhile: they may be the peers, and the thread that waits may be
 /// theirs, too.
 fn wait_while(endpoint: &Arc<EndpointState>, limit: Duration, holds: impl Fn(&mut EnabledEndpoint, Duration) -> bool) {
-    let deadline = Instant::now() + limit;
-    let mut slice = SLICE;
-    while endpoint.with(|active| Ok(holds(active, slice))).unwrap_or(false) && Instant::now() < deadline {
-        let enabled = enabled();
-        let others = enabled.iter().filter(|other| other.as_ptr() != Arc::as_ptr(endpoint));
-        slice = SLICE_ALONE;
-        // None of them is closed meanwhile, for that takes it off the list.
-        for other in others.filter_map(Weak::upgrade) {
-            slice = SLICE;
-            // An endpoint that is not enabled any more needs none. Where a queue is full, what has ended waits in the worker.
-            let _ = other.with(|active| Ok(active.progress() || active.worker.progress()));
-        }
+    let (deadline, mut pause) = (Instant::now() + limit, Duration::ZERO);
+    while endpoint.with(|active| Ok(holds(active, SLICE))).unwrap_or(false) && Instant::now() < deadline {
+        pause = if others_progress(endpoint) { Duration::ZERO } else { PAUSE.min(pause + SLICE / 8) };
+        thread::sleep(pause);
     }
+}
+
+/// Lets the other endpoints of this process make progress; returns whether anything happened.
+fn others_progress(endpoint: &Arc<EndpointState>) -> bool {
+    let enabled = enabled();
+    // None of them is closed meanwhile, for that takes it off the list.
+    let others = enabled.iter().filter(|other| other.as_ptr() != Arc::as_ptr(endpoint)).filter_map(Weak::upgrade);
+    others.fold(false, |happened, other| (0..LOOKS).fold(happened, |happened, _| other.progress() | happened))
 }
 
 fn enabled() -> MutexGuard<'static, Vec<Weak<EndpointState>>> {

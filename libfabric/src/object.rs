@@ -1,7 +1,7 @@
 //! What the application holds: a pointer to libfabric's structure, behind which the state of the object lies.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use libc::ssize_t;
 
@@ -43,6 +43,15 @@ impl<F, T> Object<F, T> {
         // SAFETY: it was made by `Box::into_raw`, and is not used any more.
         drop(unsafe { Box::from_raw(object) });
         0
+    }
+}
+
+/// Locks, where no other thread has locked.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -105,7 +105,7 @@ impl CqState {
         let mut queued = self.queued();
         add(&mut queued);
         self.waiting.store(queued.len(), Ordering::Release);
-        drop(queued);
+        // Under the lock: who takes the entry clears it behind this.
         if let Some(descriptor) = &self.descriptor {
             descriptor.signal();
         }

@@ -61,16 +61,19 @@ impl AvState {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an address out, and has all endpoints forget it.
-    fn remove(&self, number: fi_addr_t) -> Result<(), Errno> {
-        let at = usize::try_from(number).map_err(|_| Errno(libc::EINVAL))?;
-        let endpoints = self.entries().take(at).ok_or(Errno(libc::EINVAL))?;
+    /// Takes addresses out, up to the first number that has none, and has all endpoints forget them.
+    fn remove(&self, numbers: &[fi_addr_t]) -> Result<(), Errno> {
+        let mut entries = self.entries();
+        let taken = numbers.iter().take_while(|&&number| entries.take(number)).count();
+        let endpoints = entries.endpoints();
+        drop(entries);
         for endpoint in endpoints {
-            endpoint.forget(number);
+            endpoint.forget(&numbers[..taken]);
         }
-        // No other address gets the number before.
-        self.entries().free.push(Reverse(at));
-        Ok(())
+        // No other addresses get the numbers before.
+        let free = numbers[..taken].iter().map(|&number| Reverse(number as usize));
+        self.entries().free.extend(free);
+        if taken == numbers.len() { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 }
 
@@ -86,16 +89,22 @@ impl VectorEntries {
         number
     }
 
-    /// Takes an address out; returns the endpoints that may know it.
-    fn take(&mut self, number: usize) -> Option<Vec<Arc<EndpointState>>> {
-        let address = self.addresses.get_mut(number)?.take()?;
+    /// Takes an address out; returns whether it was there.
+    fn take(&mut self, number: fi_addr_t) -> bool {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(address) = self.addresses.get_mut(number).and_then(Option::take) else { return false };
         if self.by_address.get(&address) == Some(&number) {
             self.by_address.remove(&address);
             let other = self.addresses.iter().position(|other| *other == Some(address));
             self.by_address.extend(other.map(|other| (address, other)));
         }
+        true
+    }
+
+    /// Returns the endpoints that may know an address.
+    fn endpoints(&mut self) -> Vec<Arc<EndpointState>> {
         self.endpoints.retain(|endpoint| endpoint.strong_count() > 0);
-        Some(self.endpoints.iter().filter_map(Weak::upgrade).collect())
+        self.endpoints.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -186,8 +195,7 @@ unsafe extern "C" fn remove(vector: *mut fid_av, numbers: *mut fi_addr_t, count:
     }
     // SAFETY: the vector is ours, and so many numbers are there.
     let (state, numbers) = unsafe { (FiVector::state(vector), std::slice::from_raw_parts(numbers, count)) };
-    let removed = numbers.iter().try_for_each(|&number| state.remove(number));
-    answer_int(removed)
+    answer_int(state.remove(numbers))
 }
 
 /// Copies as much of `bytes` as there is room for, and says how much there is.
