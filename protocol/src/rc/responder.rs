@@ -218,7 +218,7 @@ impl<B> Responder<B> {
 }
 
 impl<B> RcQueuePair<B> {
-    /// Posts a receive. Allowed from [`State::Init`] on; in the error state it is flushed at the next pump.
+    /// Posts a receive. Allowed from [`State::Init`](super::State::Init) on; in the error state it is flushed at the next pump.
     pub fn post_recv(&mut self, request: RecvRequest<B>) -> Result<(), Rejected<RecvRequest<B>>> {
         let responder = &mut self.responder;
         if !self.state.takes_receives() {
