@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use roci_msgcore::{Completion, Done, Envelope, OpError};
 
-use crate::abi::flags::{FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_RMA, FI_SEND, FI_WRITE};
+use crate::abi::flags::{FI_ATOMIC, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_RMA, FI_SEND, FI_WRITE};
 use crate::abi::queues::{fi_cq_err_entry, fi_cq_tagged_entry};
 use crate::abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 use crate::endpoint::{Bindings, BoundQueue, EnabledEndpoint, PendingOperation};
@@ -74,6 +74,8 @@ impl EnabledEndpoint {
         let operation = self.operations[number];
         if operation.flags & FI_RMA != 0 {
             return self.complete_part(number, &outcome);
+        } else if operation.flags & FI_ATOMIC != 0 {
+            return self.complete_atomic(number, &outcome);
         }
         if is_last {
             self.operations.remove(number);

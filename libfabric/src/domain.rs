@@ -15,7 +15,7 @@ use crate::attached::AttachedEndpoints;
 use crate::fabric::{self, FabricState};
 use crate::memory::{MemoryMode, RegisteredMemory};
 use crate::object::{Object, fid_of};
-use crate::{counter, endpoint, memory, queue, vector};
+use crate::{atomic, counter, endpoint, memory, queue, vector};
 
 /// The variable that names the device, so that what is set for other programs does not count here.
 const DEVICE: &str = "FI_ROCI_DEVICE";
@@ -47,6 +47,7 @@ static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
     cq_open: queue::open,
     cntr_open: counter::open,
     endpoint: endpoint::open,
+    query_atomic: atomic::calls::query,
     ..fi_ops_domain::MISSING
 };
 

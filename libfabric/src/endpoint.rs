@@ -12,11 +12,12 @@ use slab::Slab;
 
 use crate::abi::attributes::fi_info;
 use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
-use crate::abi::operations::{fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_ep};
+use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_ep};
 use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_EOPBADSTATE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
 };
+use crate::atomic::{self, Atomics};
 use crate::counter::{self, CntrState};
 use crate::domain::{self, DomainState};
 use crate::info::QUEUE_SIZE;
@@ -86,6 +87,7 @@ pub(crate) struct EnabledEndpoint {
     pub(crate) operations: Slab<PendingOperation>,
     pub(crate) claimed: Slab<ClaimedMessage>,
     pub(crate) remote_data: RemoteData,
+    pub(crate) atomics: Atomics,
 }
 
 /// An operation under way.
@@ -118,7 +120,6 @@ type FiEndpoint = Object<fid_ep, EndpointState>;
 static OPS: fi_ops = fi_ops { close, bind, control, ..fi_ops::MISSING };
 static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi_ops_ep::MISSING };
 static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
-static ATOMIC_OPS: fi_ops_atomic = fi_ops_atomic::MISSING;
 
 impl EndpointState {
     /// Does something with the enabled endpoint.
@@ -170,10 +171,12 @@ impl EndpointState {
             Errno(libc::ENODEV)
         })?;
         let remote_data = RemoteData::open(&mut worker)?;
+        let atomics = Atomics::open(&mut worker, self.domain.memory.targets.clone())?;
         let (operations, claimed) = (Slab::new(), Slab::new());
         let peers = PeerNumbers::default();
-        let active = EnabledEndpoint { worker, bindings: bindings.clone(), peers, operations, claimed, remote_data };
-        inner.active = Some(active);
+        let bound = bindings.clone();
+        inner.active =
+            Some(EnabledEndpoint { worker, bindings: bound, peers, operations, claimed, remote_data, atomics });
         drop(inner);
         self.domain.endpoints.attach(self);
         vector.attach(Arc::downgrade(self));
@@ -338,7 +341,7 @@ pub(crate) unsafe extern "C" fn open(
             msg: &raw const transmit::MESSAGE_OPS,
             rma: &raw const rma::RMA_OPS,
             tagged: &raw const transmit::TAGGED_OPS,
-            atomic: &raw const ATOMIC_OPS,
+            atomic: &raw const atomic::calls::ATOMIC_OPS,
             collective: null(),
         };
         *endpoint = FiEndpoint::open(base, Arc::new(state));

@@ -16,9 +16,9 @@ use crate::abi::attributes::{
     fi_info, fi_rx_attr, fi_tx_attr,
 };
 use crate::abi::flags::{
-    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG,
-    FI_MULTI_RECV, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_SEND,
-    FI_SOURCE, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_WRITE, OFI_CORE_PROV_ONLY,
+    FI_ATOMIC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM,
+    FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
+    FI_SEND, FI_SOURCE, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_WRITE, OFI_CORE_PROV_ONLY,
 };
 use crate::abi::memory::{FI_MR_ALLOCATED, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR};
 use crate::abi::{OLDEST_API, fi_version};
@@ -38,7 +38,7 @@ pub const IOV_LIMIT: usize = 4;
 pub const MAX_MESSAGE: usize = 1 << 31;
 
 /// What an endpoint can do.
-const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA;
+const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
 const OF_MESSAGES: u64 = FI_SEND | FI_RECV;
 const OF_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const SECONDARY: u64 = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_DIRECTED_RECV;
@@ -231,7 +231,7 @@ fn capabilities_for(hints: &Hints<'_>) -> u64 {
         return CAPABILITIES;
     }
     let both = |primary, directions| if asked & primary != 0 && asked & directions == 0 { directions } else { 0 };
-    asked | both(FI_MSG | FI_TAGGED, OF_MESSAGES) | both(FI_RMA, OF_RMA) | OF_DOMAIN
+    asked | both(FI_MSG | FI_TAGGED, OF_MESSAGES) | both(FI_RMA | FI_ATOMIC, OF_RMA) | OF_DOMAIN
 }
 
 /// Flags of operations that have none of their own are the application's to choose.

@@ -21,6 +21,7 @@
 //! are met over memif. Nothing is opened before the first endpoint is enabled.
 
 pub mod abi;
+mod atomic;
 mod attached;
 mod completion;
 mod counter;

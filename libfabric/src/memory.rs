@@ -17,6 +17,7 @@ use crate::abi::memory::{FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_mr_att
 use crate::abi::operations::{fi_ops, fi_ops_mr};
 use crate::abi::queues::{FI_EBADFLAGS, FI_ENABLE, FI_ENOKEY};
 use crate::abi::{FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_MR, fid, fid_ep, iovec, of_class};
+use crate::atomic::target::AtomicTargets;
 use crate::domain::{self, DomainState};
 use crate::endpoint::{EnabledEndpoint, EndpointState};
 use crate::object::{Errno, Object, answer_int, fid_of};
@@ -34,6 +35,8 @@ pub(crate) struct MemoryMode {
 /// The memory of a domain that peers may reach, and the endpoints that expose it.
 pub(crate) struct RegisteredMemory {
     mode: MemoryMode,
+    /// The same for atomic operations.
+    pub(crate) targets: Arc<AtomicTargets>,
     table: Mutex<DomainKeys>,
 }
 
@@ -64,6 +67,12 @@ pub(crate) struct MemoryRange {
 // SAFETY: it is an address, which the application has registered for all threads.
 unsafe impl Send for MemoryRange {}
 
+/// Where peers reach memory, and what they may do to it.
+pub(crate) struct ReachableMemory {
+    base: u64,
+    memory: MemoryRange,
+}
+
 /// Memory that is registered, as long as the application does not close it.
 pub(crate) struct MrState {
     domain: Arc<DomainState>,
@@ -83,11 +92,16 @@ impl MemoryMode {
             has_virtual_addresses: mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC) != 0,
         }
     }
+
+    /// The address of the first byte.
+    fn base_of(self, memory: &MemoryRange) -> u64 {
+        if self.has_virtual_addresses { memory.start.addr().get() as u64 } else { 0 }
+    }
 }
 
 impl RegisteredMemory {
     pub(crate) fn new(mode: MemoryMode) -> Self {
-        Self { mode, table: Mutex::default() }
+        Self { mode, targets: Arc::default(), table: Mutex::default() }
     }
 
     /// An endpoint exposes what is registered, and what will be.
@@ -121,11 +135,13 @@ impl RegisteredMemory {
             }
         }
         table.by_key.insert(key, exposure);
+        self.targets.insert(key, ReachableMemory::of(self.mode, &memory));
         Ok(key)
     }
 
     /// Peers reach it no more.
     fn remove(&self, key: u64) {
+        self.targets.remove(key);
         if let Some(exposure) = self.table().by_key.remove(&key) {
             exposure.withdraw();
         }
@@ -178,8 +194,31 @@ impl EnabledEndpoint {
         // SAFETY: the application keeps registered memory mapped, and accesses it as libfabric lets it: none of its references is Rust's.
         let bytes = unsafe { UserMemory::target(memory.start, memory.len) };
         let buffer = self.worker.adopt(bytes).map_err(|_| Errno(libc::EFAULT))?;
-        let base = if mode.has_virtual_addresses { memory.start.addr().get() as u64 } else { 0 };
-        self.worker.expose_as(memory.key, base, buffer, access).map_err(|refused| refused.why.into())
+        self.worker.expose_as(memory.key, mode.base_of(memory), buffer, access).map_err(|refused| refused.why.into())
+    }
+}
+
+impl ReachableMemory {
+    fn of(mode: MemoryMode, memory: &MemoryRange) -> Self {
+        Self { base: mode.base_of(memory), memory: *memory }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(bytes: &mut [u8]) -> Self {
+        let (start, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
+        let memory = MemoryRange { start, len, key: 0, access: Some(RemoteAccess::ReadWrite) };
+        Self { base: 0, memory }
+    }
+
+    /// Where so many bytes from an address on lie; none where peers may not do that to them.
+    pub(crate) fn reach(&self, addr: u64, len: usize, writes: bool) -> Option<*mut u8> {
+        let may = match self.memory.access? {
+            RemoteAccess::ReadOnly => !writes,
+            RemoteAccess::ReadWrite => true,
+        };
+        let offset = usize::try_from(addr.checked_sub(self.base)?).ok()?;
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.memory.len);
+        (may && is_within).then(|| self.memory.start.as_ptr().wrapping_add(offset))
     }
 }
 

@@ -186,17 +186,24 @@ impl EnabledEndpoint {
         });
         let begun =
             if is_copied { self.write_copy(peer, access, number) } else { self.begin_parts(peer, access, number) };
+        self.settle_begun(number, begun)?;
+        if let Some(data) = access.data {
+            self.remote_data.expect(number, peer, RemoteDatum { data, len: len as u64 });
+        }
+        Ok(())
+    }
+
+    /// All parts of an operation have begun, or could not. It is forgotten where none has.
+    pub(crate) fn settle_begun(&mut self, number: usize, begun: Result<(), Errno>) -> Result<(), Errno> {
+        let parts = &mut self.operations[number].parts;
         match begun {
             // What has begun ends by itself, and then the whole does.
-            Err(Errno(why)) if self.operations[number].parts.left > 0 => self.operations[number].parts.error = why,
+            Err(Errno(why)) if parts.left > 0 => parts.error = why,
             Err(why) => {
                 self.operations.remove(number);
                 return Err(why);
             }
             Ok(()) => {}
-        }
-        if let Some(data) = access.data {
-            self.remote_data.expect(number, peer, RemoteDatum { data, len: len as u64 });
         }
         Ok(())
     }
@@ -251,22 +258,25 @@ impl EnabledEndpoint {
     }
 
     /// One more of the core's operations is a part of this one.
-    fn add_part(&mut self, request: Request, number: usize) {
+    pub(crate) fn add_part(&mut self, request: Request, number: usize) {
         self.operations[number].parts.left += 1;
         self.follow(request, number);
     }
 
-    /// A part of an operation has ended.
-    pub(crate) fn complete_part(&mut self, number: usize, outcome: &Result<Done, OpError>) {
+    /// A part of an operation has ended, with an error number or 0; returns that of the whole, once it has ended.
+    pub(crate) fn part_ended(&mut self, number: usize, error: c_int) -> Option<c_int> {
         let parts = &mut self.operations[number].parts;
         parts.left -= 1;
-        if let Err(error) = outcome {
-            parts.error = number_of(error);
+        if error != 0 {
+            parts.error = error;
         }
-        if parts.left > 0 {
-            return;
-        }
-        match parts.error {
+        (parts.left == 0).then_some(parts.error)
+    }
+
+    /// A part of an operation has ended.
+    pub(crate) fn complete_part(&mut self, number: usize, outcome: &Result<Done, OpError>) {
+        let Some(error) = self.part_ended(number, outcome.as_ref().map_or_else(number_of, |_| 0)) else { return };
+        match error {
             // The data goes to the peer behind the bytes, and the operation has ended then.
             0 if self.remote_data.is_due(number) => self.send_remote_data(),
             0 => {

@@ -4,6 +4,7 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
+use roci_fi::abi::atomic::*;
 use roci_fi::abi::attributes::*;
 use roci_fi::abi::memory::*;
 use roci_fi::abi::operations::*;
@@ -43,6 +44,10 @@ fn structures_are_laid_out_as_in_c() {
         fid_cntr { fid, ops }
         fid_eq { fid, ops }
         fi_context { internal }
+        fi_ioc { addr, count }
+        fi_rma_ioc { addr, count, key }
+        fi_msg_atomic { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, datatype, op, context, data }
+        fi_atomic_attr { count, size }
         fi_provider { version, fi_version, context, name, getinfo, fabric, cleanup }
         fi_info {
             next, caps, mode, addr_format, src_addrlen, dest_addrlen, src_addr, dest_addr, handle, tx_attr, rx_attr, ep_attr,

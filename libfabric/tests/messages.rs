@@ -229,9 +229,9 @@ fn wrong_calls_are_refused() {
         assert_eq!(sent, -(libc::EFAULT as isize));
         let sent = ((*ops).inject)(end.endpoint, room.as_ptr().cast(), 193, number, 1);
         assert_eq!(sent, -(libc::EMSGSIZE as isize));
-        let ops = (*end.endpoint).atomic;
-        let added = ((*ops).write)(end.endpoint, nothing, 0, nothing, number, 0, 0, 0, 0, nothing);
-        assert_eq!(added, -(libc::ENOSYS as isize), "what is missing says so");
+        let ops = (*end.domain).ops;
+        let opened = ((*ops).stx_ctx)(end.domain, nothing, (&raw mut room).cast(), nothing);
+        assert_eq!(opened, -libc::ENOSYS, "what is missing says so");
         let closed = ((*(*end.domain).fid.ops).close)(end.domain.cast());
         assert_eq!(closed, -libc::EBUSY, "others stand on it");
     }

@@ -6,6 +6,7 @@
 //! appended to, too: see [`crate::info`].
 #![allow(non_camel_case_types, missing_docs)]
 
+pub mod atomic;
 pub mod attributes;
 pub mod flags;
 pub mod memory;

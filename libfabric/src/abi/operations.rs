@@ -217,7 +217,6 @@ table!(fi_ops_eq {
     strerror: fn(*mut fid_eq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 });
 
-// Atomics are not offered; callers follow the pointer to the table without a look.
 table!(fi_ops_atomic {
     write: fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
     writev: fn(*mut fid_ep, *const c_void, *mut *mut c_void, usize, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
