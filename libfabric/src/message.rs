@@ -32,6 +32,26 @@ impl Tagging {
     }
 }
 
+/// Copies a list of pieces over `none`.
+///
+/// # Errors
+/// There are too many.
+///
+/// # Safety
+/// So many are there.
+pub(crate) unsafe fn copy_pieces<T: Copy>(
+    none: [T; IOV_LIMIT],
+    pieces: *const T,
+    count: usize,
+) -> Result<[T; IOV_LIMIT], Errno> {
+    let mut all = none;
+    for (at, piece) in all.get_mut(..count).ok_or(Errno(libc::EINVAL))?.iter_mut().enumerate() {
+        // SAFETY: the caller says so.
+        *piece = unsafe { *pieces.add(at) };
+    }
+    Ok(all)
+}
+
 /// Memory of the application's that a message lies in, or is to lie in.
 #[derive(Clone, Copy)]
 pub(crate) enum IovPieces {

@@ -4,7 +4,7 @@
 //! what was written is in the peer's memory, whatever level of completion was asked for.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{null_mut, slice_from_raw_parts};
+use std::ptr::null_mut;
 
 use libc::ssize_t;
 use roci_msgcore::one_sided::{OneSided as _, RemoteAddress, SegmentKey};
@@ -18,7 +18,7 @@ use crate::completion::CompletedMessage;
 use crate::endpoint::{self, EnabledEndpoint, PendingOperation};
 use crate::errors::number_of;
 use crate::info::{INJECT_SIZE, IOV_LIMIT, MAX_MESSAGE};
-use crate::message::IovPieces;
+use crate::message::{IovPieces, copy_pieces};
 use crate::object::{Errno, answer};
 use crate::remote_data::RemoteDatum;
 use crate::transmit::{How, data_of};
@@ -100,13 +100,12 @@ impl RemotePieces {
     /// # Safety
     /// So many are there.
     unsafe fn many(pieces: *const fi_rma_iov, count: usize) -> Result<Self, Errno> {
-        if count == 0 || count > IOV_LIMIT {
+        if count == 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let mut all = [Self::NONE; IOV_LIMIT];
         // SAFETY: the caller says so.
-        all[..count].copy_from_slice(unsafe { &*slice_from_raw_parts(pieces, count) });
-        Ok(Self { pieces: all, count })
+        let pieces = unsafe { copy_pieces([Self::NONE; IOV_LIMIT], pieces, count) }?;
+        Ok(Self { pieces, count })
     }
 
     fn as_slice(&self) -> &[fi_rma_iov] {

@@ -46,7 +46,7 @@ unsafe fn begin(endpoint: *mut fid_ep, call: &Result<AtomicCall, Errno>, how: Ho
     })
 }
 
-/// NumberSlice as they are handed in: where they begin, and how many there are.
+/// Numbers as they are handed in: where they begin, and how many there are.
 type NumberSlice = (*const c_void, usize);
 
 /// One piece of each kind.
@@ -62,7 +62,7 @@ fn of_one(
     AtomicCall { variant, datatype, op, operands, compares, results, peer, at, context }
 }
 
-/// IocSlice as they are handed in: where they stand, and how many there are.
+/// Pieces as they are handed in: where they stand, and how many there are.
 type IocSlice = (*const fi_ioc, usize);
 
 /// No pieces.

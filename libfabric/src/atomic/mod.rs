@@ -22,6 +22,7 @@ use crate::completion::CompletedMessage;
 use crate::endpoint::{EnabledEndpoint, PendingOperation};
 use crate::errors::number_of;
 use crate::info::IOV_LIMIT;
+use crate::message::copy_pieces;
 use crate::object::Errno;
 use crate::rma::AccessParts;
 use arithmetic::Arithmetic;
@@ -48,7 +49,7 @@ enum Variant {
     Compare,
 }
 
-/// NumberSlice of the application's, in pieces.
+/// Numbers of the application's, in pieces.
 #[derive(Clone, Copy)]
 struct NumberPieces {
     pieces: [fi_ioc; IOV_LIMIT],
@@ -58,7 +59,7 @@ struct NumberPieces {
 // SAFETY: the addresses are the application's, which leaves the numbers alone until the operation has ended.
 unsafe impl Send for NumberPieces {}
 
-/// NumberSlice of the peer's, in pieces.
+/// Numbers of the peer's, in pieces.
 #[derive(Clone, Copy)]
 struct RemoteNumbers {
     pieces: [fi_rma_ioc; IOV_LIMIT],
@@ -120,13 +121,9 @@ impl NumberPieces {
     /// # Safety
     /// So many are there.
     unsafe fn many(pieces: *const fi_ioc, count: usize) -> Result<Self, Errno> {
-        let mut it = Self { count, ..Self::NONE };
-        let to = it.pieces.get_mut(..count).ok_or(Errno(libc::EINVAL))?;
-        for (at, piece) in to.iter_mut().enumerate() {
-            // SAFETY: the caller says so.
-            *piece = unsafe { *pieces.add(at) };
-        }
-        Ok(it)
+        // SAFETY: the caller says so.
+        let pieces = unsafe { copy_pieces(Self::NONE.pieces, pieces, count) }?;
+        Ok(Self { pieces, count })
     }
 
     fn as_slice(&self) -> &[fi_ioc] {
@@ -184,13 +181,9 @@ impl RemoteNumbers {
     /// # Safety
     /// So many are there.
     unsafe fn many(pieces: *const fi_rma_ioc, count: usize) -> Result<Self, Errno> {
-        let mut it = Self { count, ..Self::NONE };
-        let to = it.pieces.get_mut(..count).ok_or(Errno(libc::EINVAL))?;
-        for (at, piece) in to.iter_mut().enumerate() {
-            // SAFETY: the caller says so.
-            *piece = unsafe { *pieces.add(at) };
-        }
-        Ok(it)
+        // SAFETY: the caller says so.
+        let pieces = unsafe { copy_pieces(Self::NONE.pieces, pieces, count) }?;
+        Ok(Self { pieces, count })
     }
 
     fn as_slice(&self) -> &[fi_rma_ioc] {
@@ -204,11 +197,13 @@ impl RemoteNumbers {
 }
 
 impl AtomicCall {
-    /// Returns what is to be done, and how many bytes all numbers have.
-    fn check(&self, limit: usize) -> Result<(Arithmetic, usize), Errno> {
+    /// Returns what is to be done, to numbers of so many bytes at most.
+    fn check(&self, limit: usize) -> Result<Arithmetic, Errno> {
         let arithmetic = self.variant.arithmetic(self.datatype, self.op).ok_or(Errno(libc::EOPNOTSUPP))?;
         let count = self.at.total().filter(|&count| count > 0).ok_or(Errno(libc::EINVAL))?;
-        let len = count.checked_mul(arithmetic.size()).filter(|&len| len <= limit).ok_or(Errno(libc::EMSGSIZE))?;
+        if count > limit / arithmetic.size() {
+            return Err(Errno(libc::EMSGSIZE));
+        }
         // Who only reads may hand in anything as operands.
         if !arithmetic.only_reads() {
             self.operands.check(count)?;
@@ -219,7 +214,7 @@ impl AtomicCall {
         if self.variant != Variant::Write {
             self.results.check(count)?;
         }
-        Ok((arithmetic, len))
+        Ok(arithmetic)
     }
 }
 
@@ -235,7 +230,7 @@ impl EnabledEndpoint {
         if flags & FI_FENCE != 0 {
             return Err(Errno(FI_EBADFLAGS));
         }
-        let (arithmetic, _) = call.check(self.atomic_limit())?;
+        let arithmetic = call.check(self.atomic_limit())?;
         let peer = self.peer(call.peer)?;
         let number = self.operations.insert(PendingOperation {
             context: call.context,
