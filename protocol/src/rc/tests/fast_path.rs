@@ -5,16 +5,7 @@ use crate::rc::congestion::Algorithm;
 use crate::wire::icrc;
 
 fn request_of(op: SendOp, len: usize) -> SendRequest<u32> {
-    SendRequest {
-        wr_id: 9,
-        op,
-        buffer: 0,
-        len: len as u32,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        ack_req: true,
-    }
+    SendRequest { op, len: len as u32, ..rejected_send() }
 }
 
 const SEND: SendOp = SendOp::Send { imm: None };

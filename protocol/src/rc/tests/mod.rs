@@ -171,16 +171,7 @@ fn connected(change: impl FnOnce(&mut Config)) -> RcQueuePair<u32> {
 }
 
 fn post(qp: &mut RcQueuePair<u32>, wr_id: u64, op: SendOp, len: usize) {
-    let request = SendRequest {
-        wr_id,
-        op,
-        buffer: 0,
-        len: len as u32,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        ack_req: true,
-    };
+    let request = SendRequest { wr_id, op, len: len as u32, ..rejected_send() };
     qp.post_send(request).expect("the queue has room");
 }
 
