@@ -107,7 +107,8 @@ pub enum CmEvent {
 }
 
 /// Why the connection manager did not do what it was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CmCallError {
     /// The connection, or its state, does not allow it.
     #[error(transparent)]

@@ -87,6 +87,7 @@ pub mod link;
 mod mem;
 pub mod neighbour;
 mod qp;
+mod sentence;
 mod srq;
 mod sync;
 mod wr;

@@ -71,7 +71,8 @@ impl UnconnectedQp {
 }
 
 /// Why two queue pairs were not connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// All numbers are in use.
     #[error("the engine has no queue pair left")]

@@ -51,6 +51,7 @@ pub mod internals;
 mod messaging;
 pub mod receive_queues;
 mod services;
+mod sentence;
 mod sync;
 mod units;
 mod worker;

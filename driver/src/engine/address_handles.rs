@@ -16,7 +16,8 @@ pub struct AddressHandle {
 }
 
 /// Why there is no address handle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AddressHandleError {
     /// IPv4 here and IPv6 there.
     #[error("{0} and {1} are of different IP versions")]

@@ -35,6 +35,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use roci_protocol::rc::{self, State};
 use roci_protocol::{Nanos, Qpn};
+use thiserror::Error;
 
 use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
@@ -122,7 +123,8 @@ pub struct Engine<L: Link> {
 }
 
 /// A work request that was not taken; it comes back.
-#[derive(Debug)]
+#[derive(Error)]
+#[error("{reason}")]
 pub struct RefusedRequest<W> {
     /// Why.
     pub reason: PostError,

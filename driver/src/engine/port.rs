@@ -45,7 +45,8 @@ pub struct PortConfig {
 }
 
 /// Why a port was not added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PortConfigError {
     /// A host without an address can neither send nor receive.
     #[error("a port needs at least one address")]

@@ -7,7 +7,8 @@ use crate::mem::WrongKind;
 use crate::wr::SendWr;
 
 /// Why a work request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The handle's queue pair was destroyed.
     #[error("no such queue pair")]

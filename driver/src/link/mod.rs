@@ -43,6 +43,7 @@ pub struct Full;
 
 /// Why a link cannot send from memory without a copy: what lies there is copied instead.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ZeroCopyError {
     /// Zero copy is switched off.
     #[error("ROCI_ZCOPY_THRESHOLD is off")]

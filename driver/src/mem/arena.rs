@@ -34,7 +34,8 @@ pub struct ArenaConfig {
 }
 
 /// Why there is no memory.
-#[derive(Debug, Error)]
+#[derive(Error)]
+#[non_exhaustive]
 pub enum ArenaError {
     /// The kernel gave none, or not of the pages that were insisted on.
     #[error("cannot map {bytes} bytes for the arena: {} (ROCI_ARENA_SIZE, ROCI_ARENA_PAGES)", list(.passed_over))]

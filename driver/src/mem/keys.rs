@@ -48,7 +48,7 @@ pub struct RegionRefused {
 }
 
 /// Why a region was not registered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// All keys are in use.

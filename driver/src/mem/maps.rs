@@ -12,7 +12,8 @@ const PATH: &str = "/proc/self/maps";
 const PAGE: usize = 4096;
 
 /// Why memory cannot be used at all.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum MemoryError {
     /// Nothing is there.
     #[error("nothing is mapped at {0:#x}: the memory is not the application's, or no longer")]

@@ -63,7 +63,8 @@ impl fmt::Display for Origin {
 }
 
 /// Why a configuration was refused.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// No such knob.
     #[error("unknown knob '{name}'{}", did_you_mean(.closest))]

@@ -121,7 +121,8 @@ impl PartialEq for Truncated {
 impl Eq for Truncated {}
 
 /// A failed end. Unless the error has it, the buffer went back to the arena.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum OpError {
     /// The peer is gone, or its connection is.
     #[error("{peer} is gone: {status} ({})", .status.verbs_name())]
@@ -245,7 +246,7 @@ fn list(peers: &[PeerId]) -> String {
 }
 
 /// Of operations that were waited for together some have failed. The others are over too, and their memory is here.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("{} of {} operations failed, the first: {}", self.failed(), .outcomes.len(), self.first())]
 pub struct SomeFailed {
     /// How each ended, in the order that they were named in.

@@ -8,7 +8,8 @@ use super::peer_id::PeerId;
 use crate::Rank;
 
 /// Why a call was not accepted.
-#[derive(Debug, Error)]
+#[derive(Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// No such rank.
     #[error("rank {rank} is not in this job of {size}")]
@@ -139,7 +140,7 @@ pub enum CallError {
 /// A call that was not accepted, with what it was given.
 ///
 /// Who does not need that back writes `?`, in a function whose error is a [`CallError`] or any box.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("{why}")]
 pub struct Refused<T> {
     /// Why.

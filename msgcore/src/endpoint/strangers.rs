@@ -32,7 +32,7 @@ pub(super) struct LeavingPeers {
 }
 
 /// Why an address was not inserted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InsertError {
     /// The peers of a rank are the ranks of its job.

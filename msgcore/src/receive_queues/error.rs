@@ -24,6 +24,7 @@ impl fmt::Display for Entry {
 
 /// Why receive queues were refused.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ReceiveQueuesError {
     /// There is no entry.
     #[error(

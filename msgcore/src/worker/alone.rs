@@ -35,7 +35,7 @@ use crate::endpoint::strangers::InsertError;
 use crate::endpoint::wireup::{Meant, OutgoingText, PeerSession};
 
 /// Why a text of a connection's exchange was not taken.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
     /// It does not begin with the address of its sender.

@@ -23,7 +23,7 @@ use crate::worker::{Dropped, Worker};
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Why a worker could not end in order, and what it gave up.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("{why}; given up: {dropped}")]
 pub struct CloseError {
     /// Why.

@@ -17,7 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::services::tag::TagService;
 
 /// Why not all has reached its peers.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum FlushError {
     /// There is no such peer, or it is gone.

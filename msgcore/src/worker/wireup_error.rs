@@ -18,7 +18,8 @@ use crate::core::completion::OpError;
 use crate::endpoint::wireup::NoWireup;
 
 /// Why ranks were not connected.
-#[derive(Debug, Error)]
+#[derive(Error)]
+#[non_exhaustive]
 pub enum WireupError {
     /// The configuration is wrong.
     #[error(transparent)]

@@ -6,6 +6,7 @@ use super::CmState;
 
 /// Why a call about a connection was refused. Nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum CmError {
     /// The identifier names no connection, or none any more.
     #[error("no such connection")]
@@ -37,6 +38,7 @@ pub enum CmError {
 
 /// Why a service cannot be listened on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ListenError {
     /// Somebody listens there.
     #[error("the service is listened on already")]

@@ -23,6 +23,7 @@ pub struct Faults {
 
 /// Why a fault plan was not understood.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ParseFaultsError {
     /// Not of the form `name=value`.
     #[error("'{0}' is not of the form name=value")]

@@ -46,6 +46,7 @@ const_assert_eq!(size_of::<MadView>(), HEADER_LEN);
 /// Counted under [`MadError::name`], as [`Malformed`](super::Malformed) is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum MadError {
     /// Not 256 bytes.
     #[error("a management datagram that is not 256 bytes long")]

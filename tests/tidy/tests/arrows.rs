@@ -82,7 +82,7 @@ const FLOORS: [&[&str]; 9] = [
     &["endpoint", "backoff"],
     &["worker"],
     &["dedicated"],
-    &["messaging", "internals", ""],
+    &["messaging", "internals", "sentence", ""],
 ];
 
 #[test]

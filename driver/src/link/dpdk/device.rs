@@ -38,6 +38,7 @@ pub enum Device {
 
 /// Why a device name was not understood.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ParseDeviceError {
     /// No such kind.
     #[error(

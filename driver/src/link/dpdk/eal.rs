@@ -15,7 +15,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use thiserror::Error;
 
 /// Why DPDK did not start.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EalError {
     /// It runs already, and what was asked for can only be had when it starts.
     #[error("DPDK is running in this process already: only virtual devices can be added to it")]

@@ -16,7 +16,8 @@ pub struct TooFewDescriptors {
 }
 
 /// Why a port could not be used.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PortError {
     /// DPDK did not start.
     #[error(transparent)]

@@ -68,6 +68,7 @@ impl fmt::Display for PciAddress {
 
 /// Why DPDK cannot have a NIC.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum BindingError {
     /// Nothing is there.
     #[error("no PCI device {0}: lspci -D lists those of this host")]

@@ -38,7 +38,8 @@ pub struct UdpAddress {
 pub struct ParseUdpAddressError(String);
 
 /// Why there is no link over UDP.
-#[derive(Debug, Error)]
+#[derive(Error)]
+#[non_exhaustive]
 pub enum UdpError {
     /// No interface has the address.
     #[error("udp: no interface of this host has the address {0}: 'ip address' shows those that there are")]

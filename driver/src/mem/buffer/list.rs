@@ -22,7 +22,7 @@ pub struct ListRefused {
 }
 
 /// Why a list was not made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ListError {
     /// There are too many pieces.

@@ -11,7 +11,8 @@ use super::super::registrar::{RegisterError, Registrar};
 use super::{Cache, CachedRegion, Leaving, whole_pages};
 
 /// Why the application's memory cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AdoptError {
     /// It is not there, or not to be written.
     #[error(transparent)]

@@ -50,6 +50,7 @@ use uffd::Userfaultfd;
 
 /// Why there is no monitor.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum MonitorError {
     /// The kernel gives no userfaultfd, or one without the events that are needed.
     #[error(

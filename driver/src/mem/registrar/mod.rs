@@ -13,7 +13,8 @@ pub(crate) use pinned::Pinned;
 
 /// Why memory was not registered. Unused registrations are ended, and it is tried again, until none is left; then the
 /// CPU copies.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum RegisterError {
     /// The device has no place for another region.
     #[error("the device has no place for another region")]

@@ -67,6 +67,7 @@ pub(super) struct Reply {
 
 /// Why a handler cannot reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplyError {
     /// The message is no request: its sender waits for no reply.
     #[error("the active message is no request")]

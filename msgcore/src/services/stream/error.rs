@@ -8,7 +8,7 @@ use crate::core::completion::OpError;
 use crate::core::peer_id::PeerId;
 
 /// Why a call on a stream failed.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamError {
     /// The configuration is wrong.

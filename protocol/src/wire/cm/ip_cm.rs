@@ -25,6 +25,7 @@ const_assert_eq!(size_of::<IpCmView>(), IP_CM_LEN);
 
 /// Why private data does not start with the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum IpCmError {
     /// Shorter than the header.
     #[error("private data is too short for an IP addressing header")]

@@ -9,6 +9,7 @@ use crate::core::peer_id::PeerId;
 
 /// Why an acquire was not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum AcquireError {
     /// The bytes make no sense.
     #[error(transparent)]

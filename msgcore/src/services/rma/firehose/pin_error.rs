@@ -5,6 +5,7 @@ use thiserror::Error;
 /// Why a bucket could not be pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[repr(u16)]
+#[non_exhaustive]
 pub enum PinError {
     /// The key table is full.
     #[error("no key is free: lower firehose_m or ndreg_entries, or raise firehose_bucket")]

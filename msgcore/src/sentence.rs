@@ -1,0 +1,43 @@
+//! How errors show themselves: a `main` that returns one prints its `Debug` form, so that is the sentence that `Display` has.
+
+use roci_driver::debug_as_sentence;
+
+use crate::ConfigError;
+use crate::core::completion::{OpError, SomeFailed};
+use crate::core::refused::{CallError, Refused};
+use crate::endpoint::strangers::InsertError;
+use crate::services::stream::StreamError;
+use crate::worker::alone::ExchangeError;
+use crate::worker::closing::CloseError;
+use crate::worker::flush::FlushError;
+use crate::worker::wireup_error::WireupError;
+
+debug_as_sentence!(
+    CallError,
+    CloseError,
+    ConfigError,
+    ExchangeError,
+    FlushError,
+    InsertError,
+    OpError,
+    SomeFailed,
+    StreamError,
+    WireupError,
+);
+
+impl<T> std::fmt::Debug for Refused<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_sentence() {
+        let error = Config::default().set("credit", "4", crate::config::Origin::Code).expect_err("no knob");
+        assert_eq!(format!("{error:?}"), "unknown knob 'credit': did you mean 'credits'?");
+    }
+}
