@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use roci_launcher::become_rank;
+use roci_launcher::{become_rank, serve_launcher};
 
 use crate::options::{Cli, RociCommand};
 
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
     match command {
         RociCommand::Run(options) => commands::run::run(&options),
+        RociCommand::Board(options) => commands::board::run(&options),
         RociCommand::Perf(options) => commands::perf::run(&options),
         RociCommand::Soak(options) => commands::soak::run(&options),
         RociCommand::Exchange(options) => commands::exchange::run(&options),
@@ -43,6 +44,7 @@ fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
         RociCommand::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
             .map_or_else(|error| Err(error.into()), |never| match never {}),
     }
+        RociCommand::Agent => Ok(serve_launcher().map(|()| ExitCode::SUCCESS).map_err(failure::Failure::new)?),
 }
 
 /// Help goes to stdout; a mistake is one line on stderr, and status 2.

@@ -369,8 +369,14 @@ fn output_is_put_behind_its_rank_on_request() {
     assert_eq!(lines, ["[0] out", "[1] out"]);
     assert!(ended.stderr.contains("[1] err"));
     let shown = roci(&["run", "-n", "2", "-show", "--device", "vhost", "prog", "-x"]).succeeded();
-    assert_eq!(shown.stdout.lines().count(), 2);
-    assert!(shown.stdout.contains("ROCI_RANK=1 ROCI_SIZE=2 ROCI_DEVICE='vhost' prog -x"), "{}", shown.stdout);
+    let lines: Vec<_> = shown.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines[0].starts_with("roci board -n 2 --listen "), "{}", shown.stdout);
+    assert!(lines[2].contains("ROCI_RANK=1 ROCI_SIZE=2 ROCI_DEVICE=vhost prog -x"), "{}", shown.stdout);
+    let there = roci(&["run", "-n", "2", "-hosts", "a,b", "-show", "prog", "it's"]).succeeded().stdout;
+    let lines: Vec<_> = there.lines().collect();
+    assert!(lines.len() == 4 && lines[0].starts_with("export ROCI_TOKEN="), "{there}");
+    assert!(lines[2].contains(" a 'export ROCI_TOKEN='$ROCI_TOKEN'; cd /"), "{there}");
+    assert!(lines[3].contains(" b ") && lines[3].contains("ROCI_RANK=1 "), "{there}");
 }
 
 #[test]

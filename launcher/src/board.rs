@@ -1,20 +1,18 @@
 //! The launcher's side.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::acceptor::Acceptor;
-use crate::mailboxes::Mailboxes;
+use crate::job_state::{JobState, reason_of_leaving};
 use crate::outbox::Outbox;
 use crate::refusal::RequestRefusal;
 use crate::stream::{JobStream, Listener};
-use crate::values::Values;
 use crate::{LINE_LIMIT, Rank, Token};
 
 /// A rank may be two programs, one after the other: so long the second one's hello waits for the first one's end to
@@ -36,40 +34,10 @@ pub(super) struct SharedBoard {
     changed: Condvar,
 }
 
-struct JobState {
-    values: Values,
-    /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
-    comings: Vec<u64>,
-    /// Sessions in the present barrier of each generation, each at most once.
-    barriers: BTreeMap<u64, Vec<Arc<Outbox>>>,
-    mailboxes: Mailboxes,
-    /// The line that notifies the ranks of each rank that has gone.
-    gone: BTreeMap<Rank, String>,
-    /// Up to which generation each rank has left, whatever became of its process.
-    left: Vec<u64>,
-    /// Why a wait for all others is in vain: a rank has gone, well ...
-    departure: Option<String>,
-    /// ... or ill.
-    illness: Option<String>,
-    /// Why the job as a whole is in vain.
-    failure: Option<String>,
-}
-
 impl Board {
     /// A board for `size` ranks that know `token`.
     pub fn new(size: usize, token: Token) -> Self {
-        let state = JobState {
-            values: Values::default(),
-            comings: vec![0; size],
-            barriers: BTreeMap::new(),
-            mailboxes: Mailboxes::new(size),
-            gone: BTreeMap::new(),
-            left: vec![0; size],
-            departure: None,
-            illness: None,
-            failure: None,
-        };
-        let shared = SharedBoard { size, state: Mutex::new(state), changed: Condvar::new() };
+        let shared = SharedBoard { size, state: Mutex::new(JobState::new(size)), changed: Condvar::new() };
         Self { shared: Arc::new(shared), token }
     }
 
@@ -92,6 +60,11 @@ impl Board {
         self.serve(Listener::Tcp(listener), true)
     }
 
+    /// Serves ranks that connect to `listener`, whose processes a launcher supervises.
+    pub(crate) fn serve_supervised(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve(Listener::Tcp(listener), false)
+    }
+
     fn serve(&self, listener: Listener, fails_ranks: bool) -> io::Result<()> {
         let (board, token) = (Arc::downgrade(&self.shared), self.token.clone());
         Acceptor { listener, board, token, fails_ranks }.start()
@@ -106,6 +79,39 @@ impl Board {
         let is_there = |state: &mut JobState| state.mailboxes.is_taken(rank);
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Waits until `rank` has left this generation of the job, or come again in a later one; returns whether it has before the
+    /// deadline.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub(crate) fn outlast_generation(&self, rank: Rank, generation: u64, deadline: Instant) -> bool {
+        let is_there = |state: &mut JobState| state.mailboxes.is_taken(rank) && state.comings[rank] == generation;
+        let at_most = deadline.saturating_duration_since(Instant::now());
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Waits until every rank has come and none is in the job, so long at most; returns whether that is so.
+    pub fn outlast_all(&self, at_most: Duration) -> bool {
+        let goes_on = |state: &mut JobState| {
+            (0..self.shared.size).any(|rank| state.comings[rank] == 0 || state.mailboxes.is_taken(rank))
+        };
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, goes_on);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// How many ranks have not come yet.
+    pub fn missing(&self) -> usize {
+        self.shared.lock().comings.iter().filter(|&&count| count == 0).count()
+    }
+
+    /// Closes the board where no rank is in the job; returns whether it is closed. A rank that comes later is refused.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.shared.lock();
+        state.is_closed |= (0..self.shared.size).all(|rank| !state.mailboxes.is_taken(rank));
+        state.is_closed
     }
 
     /// Reports that `rank` has gone, its work done. The ranks that wait for it, now or later, receive `reason`.
@@ -241,6 +247,9 @@ impl SharedBoard {
         if wait.timed_out() {
             return Err(RequestRefusal::Taken(rank));
         }
+        if state.is_closed {
+            return Err(RequestRefusal::Closed);
+        }
         state.mailboxes.claim(rank, &guest.outbox);
         guest.rank = Some(rank);
         guest.generation = state.come(rank);
@@ -367,29 +376,4 @@ impl SharedBoard {
         self.end_vain_barriers(&mut state);
         self.changed.notify_all();
     }
-}
-
-impl JobState {
-    /// A rank has come, once more; returns for the how manyth time. What only earlier generations read is forgotten.
-    fn come(&mut self, rank: Rank) -> u64 {
-        self.comings[rank] += 1;
-        let oldest = self.comings.iter().copied().min().unwrap_or(0);
-        self.values.forget_before(oldest);
-        self.comings[rank]
-    }
-
-    /// Who waits in any barrier.
-    fn in_barriers(&self) -> impl Iterator<Item = &Arc<Outbox>> {
-        self.barriers.values().flatten()
-    }
-
-    /// Why a wait for all others of a generation is in vain.
-    fn reason_to_give_up(&self, generation: u64) -> Option<String> {
-        let known = self.failure.as_ref().or(self.illness.as_ref()).or(self.departure.as_ref()).cloned();
-        known.or_else(|| self.left.iter().position(|&left| left >= generation).map(reason_of_leaving))
-    }
-}
-
-fn reason_of_leaving(rank: Rank) -> String {
-    format!("rank {rank} has left the job")
 }

@@ -1,16 +1,19 @@
 //! A rank's side.
 
-use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::Rank;
+use crate::absent::Absent;
+use crate::environment::{available_cpus, number, shared_cpus, variable};
 use crate::inbox::{Departure, Inbox};
+use crate::managed::{self, ManagedJob};
 use crate::refusal::MailRefusal;
 use crate::reminder::Reminder;
 use crate::signal::ReportSignal;
@@ -19,11 +22,7 @@ use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token,
 
 /// A rank's place in its job.
 pub struct Job {
-    rank: usize,
-    /// The first rank of this process.
-    first: usize,
-    size: usize,
-    cpus: usize,
+    numbers: RankNumbers,
     place: Option<PathBuf>,
     stream: JobStream,
     timeout: Duration,
@@ -33,32 +32,41 @@ pub struct Job {
     is_over: bool,
     /// Of a process that was started as a rank: it is asked for reports.
     signal: Option<ReportSignal>,
+    /// Of a job whose launcher serves no board. (The last field: it is left when all else is gone.)
+    _membership: Option<Membership>,
 }
 
-/// Ranks that are missed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Absent {
-    /// In the job, and not in the barrier that some have entered.
-    pub from_barrier: Vec<Rank>,
-    /// Not in the job: not yet, or no longer.
-    pub from_job: Vec<Rank>,
+/// Which rank this is.
+struct RankNumbers {
+    rank: Rank,
+    /// The first rank of this process.
+    first: Rank,
+    /// How many there are.
+    size: usize,
+    /// How many processors those of this host share.
+    cpus: usize,
 }
 
-/// Ranks that a text names of each list.
-const NAMED: usize = 32;
+/// A rank's part in a generation of a job that a process manager started.
+struct Membership {
+    job: Arc<ManagedJob>,
+    generation: u64,
+    timeout: Duration,
+}
 
-impl Display for Absent {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let list = |ranks: &[Rank]| ranks.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        if !self.from_barrier.is_empty() {
-            write!(f, "; not there yet: rank {}", list(&self.from_barrier))?;
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // Who panics waits for others no more.
+        if !std::thread::panicking() {
+            self.job.leave(self.generation, self.timeout);
         }
-        if !self.from_job.is_empty() {
-            write!(f, "; not in the job yet: rank {}", list(&self.from_job))?;
-        }
-        Ok(())
     }
 }
+
+/// How long a board may take to answer a hello at one of several places.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach a board that may not be there yet.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(20);
 
 impl Job {
     /// The job that this process was started in as one rank. Requests give up after `timeout`.
@@ -73,8 +81,15 @@ impl Job {
         }
     }
 
-    /// The job that this process was started in, once for each of the ranks that it is: for a thread each.
+    /// The job that this process was started in, once for each of the ranks that it is: for a thread each. Where `roci run` did
+    /// not start it, a process manager may have: PMI-1, PMIx and Slurm are looked for.
     pub fn all_from_environment(timeout: Duration) -> Result<Vec<Self>, JobError> {
+        if std::env::var_os(RANK).is_none()
+            && std::env::var_os(JOB).is_none()
+            && let Some(managed) = managed::join(timeout)?
+        {
+            return Ok(vec![Self::of_managed(managed, timeout)?]);
+        }
         let first = number(RANK)?;
         let size = number(SIZE)?;
         let workers = if std::env::var_os(WORKERS).is_some() { number(WORKERS)? } else { 1 };
@@ -92,9 +107,37 @@ impl Job {
         let (place, token) = (variable(JOB)?, Token::from_environment()?);
         let join = |rank| {
             let signal = Some(ReportSignal::watch());
-            Ok(Self { first, cpus, signal, ..Self::connect(&place, &token, rank, size, timeout)? })
+            let numbers = RankNumbers { rank, first, size, cpus };
+            Ok(Self { numbers, signal, ..Self::connect(&place, &token, rank, size, timeout)? })
         };
         (first..first + workers).map(join).collect()
+    }
+
+    fn of_managed(managed: Arc<ManagedJob>, timeout: Duration) -> Result<Self, JobError> {
+        let (deadline, mut reminder) = (Instant::now() + timeout, Reminder::start());
+        loop {
+            let mut failure = JobError::Timeout(timeout.as_secs());
+            for place in managed.places.iter().filter(|place| ManagedJob::may_be_at(place)) {
+                let (rank, size) = (managed.rank, managed.size);
+                match Self::connect(place, &managed.token, rank, size, HELLO_PATIENCE.min(timeout)) {
+                    Ok(job) => {
+                        let (signal, generation) = (Some(ReportSignal::watch()), job.generation);
+                        let numbers = RankNumbers { cpus: shared_cpus(), ..job.numbers };
+                        let member = Some(Membership { job: managed, generation, timeout });
+                        return Ok(Self { numbers, timeout, signal, _membership: member, ..job });
+                    }
+                    Err(error) => failure = error,
+                }
+            }
+            if !managed.may_come || Instant::now() >= deadline {
+                return Err(failure);
+            }
+            if let Some(waited) = reminder.due() {
+                let (rank, waited) = (managed.rank, waited.as_secs());
+                tracing::warn!("rank {rank} has waited {waited} s for rank 0 to serve the job: {failure}");
+            }
+            std::thread::sleep(NEXT_ATTEMPT);
+        }
     }
 
     /// Joins the board at `place` as one of `size` ranks, each with a processor of its own. Refused where another
@@ -106,8 +149,10 @@ impl Job {
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
         let inbox = Inbox::new(size);
-        let (first, cpus, place, generation, is_over, signal) = (rank, size, path, 0, false, None);
-        let mut job = Self { rank, first, size, cpus, place, stream, timeout, inbox, generation, is_over, signal };
+        let numbers = RankNumbers { rank, first: rank, size, cpus: size };
+        let (place, generation, is_over) = (path, 0, false);
+        let mut job =
+            Self { numbers, place, stream, timeout, inbox, generation, is_over, signal: None, _membership: None };
         match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(answer) => {
                 let strange = |_| JobError::Failed(format!("the launcher said 'ok {answer}'"));
@@ -121,22 +166,22 @@ impl Job {
 
     /// This rank.
     pub fn rank(&self) -> usize {
-        self.rank
+        self.numbers.rank
     }
 
     /// The first rank of this process, which may be several.
     pub fn first(&self) -> usize {
-        self.first
+        self.numbers.first
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.size
+        self.numbers.size
     }
 
     /// How many processors the ranks of this host share.
     pub fn cpus(&self) -> usize {
-        self.cpus
+        self.numbers.cpus
     }
 
     /// Returns how often this rank has joined its job, this time included. A rank that has left may join again, together
@@ -284,7 +329,7 @@ impl Job {
                 outcome => outcome,
             };
             if let Some(waited) = reminder.due() {
-                let (rank, waited) = (self.rank, waited.as_secs());
+                let (rank, waited) = (self.numbers.rank, waited.as_secs());
                 tracing::warn!(
                     "rank {rank} has waited {waited} s for its launcher to answer '{request}', which others must make true"
                 );
@@ -345,25 +390,12 @@ impl Mail for Job {
     }
 }
 
-fn available_cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 fn interpret(line: &str) -> Result<String, JobError> {
     match line.split_once(' ') {
         Some(("ok", value)) => Ok(value.into()),
         Some((_, reason)) => Err(JobError::Failed(reason.into())),
         None => Err(JobError::Failed(format!("the launcher said '{line}'"))),
     }
-}
-
-fn variable(name: &'static str) -> Result<String, JobError> {
-    std::env::var(name).map_err(|_| JobError::NotInJob(name))
-}
-
-fn number(name: &'static str) -> Result<usize, JobError> {
-    let value = variable(name)?;
-    value.parse().map_err(|_| JobError::Variable { name, value, problem: "is not a whole number" })
 }
 
 #[cfg(test)]

@@ -8,10 +8,28 @@ use crate::Rank;
 
 /// Why a rank is in no job, or no longer, or cannot write to another.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum JobError {
     /// The variables are not there.
-    #[error("{0} is not set: start this program with 'roci run -n N PROGRAM'")]
+    #[error("{0} is not set: start this program with 'roci run -n N PROGRAM', or with mpiexec, mpirun or srun")]
     NotInJob(&'static str),
+    /// The launcher starts more ranks than a job may have, or none.
+    #[error("the launcher has started {0} ranks: a job has 1 to 1024")]
+    Size(usize),
+    /// The process manager that has started this process does not carry the job.
+    #[error(transparent)]
+    Manager(#[from] roci_pmi::PmiError),
+    /// Rank 0 of this job published something else at the process manager.
+    #[error("rank 0 says at the process manager where the job is, but not in this release's words: '{0}'")]
+    BoardAddress(String),
+    /// This rank serves the job, and cannot.
+    #[error("rank 0 cannot serve the job: {0}")]
+    NoBoard(#[source] io::Error),
+    /// Slurm carries no secret from node to node.
+    #[error(
+        "srun without --mpi=pmi2 carries no secret from node to node: use that, or give every task one: export {0}=$(openssl rand -hex 16)"
+    )]
+    NoToken(&'static str),
     /// A variable makes no sense.
     #[error("{name}={value}: {problem}")]
     Variable {

@@ -29,13 +29,17 @@
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod acceptor;
 mod board;
 mod client;
+mod environment;
 mod error;
 mod inbox;
+mod job_state;
 mod local;
 mod mailboxes;
+mod managed;
 mod outbox;
 mod refusal;
 mod reminder;
@@ -47,13 +51,18 @@ mod tests;
 mod token;
 mod values;
 
+pub use absent::Absent;
 pub use board::Board;
-pub use client::{Absent, Job};
+pub use client::Job;
 pub use error::JobError;
 pub use inbox::Departure;
 pub use local::LocalMail;
+pub use managed::own_addresses;
 pub use reminder::Reminder;
-pub use supervise::{EXIT_TIMEOUT, JobSpec, LaunchError, RankError, allowed_cpus, become_rank, launch};
+pub use supervise::{
+    EXIT_TIMEOUT, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, allowed_cpus, become_rank, launch,
+    parse_hosts, read_hostfile, serve_launcher,
+};
 pub use token::Token;
 
 /// A process's number in its job, from 0.

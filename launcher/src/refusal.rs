@@ -59,6 +59,9 @@ pub(crate) enum RequestRefusal {
     NoSuchRank(#[from] NoSuchRank),
     #[error("rank {0} is here already")]
     Taken(Rank),
+    /// The job is over, and its board with it.
+    #[error("the board is closed")]
+    Closed,
     #[error("the board is full")]
     Full,
     #[error("'{0}' was left before")]

@@ -1,7 +1,7 @@
 //! A connection between a rank and its launcher: UNIX or TCP.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -14,6 +14,9 @@ use rustix::process::geteuid;
 const KEEP_IDLE: Duration = Duration::from_secs(2);
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_COUNT: u32 = 3;
+
+/// A host that is there answers sooner, even where the first two questions are lost.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection between a rank and its launcher.
 pub(super) enum JobStream {
@@ -55,7 +58,11 @@ impl JobStream {
     }
 
     pub(super) fn connect_tcp(address: &str) -> io::Result<Self> {
-        let stream = Self::Tcp(TcpStream::connect(address)?);
+        let mut failure = io::ErrorKind::AddrNotAvailable.into();
+        let connected = address.to_socket_addrs()?.find_map(|address| {
+            TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| failure = error).ok()
+        });
+        let stream = Self::Tcp(connected.ok_or(failure)?);
         stream.tune()?;
         Ok(stream)
     }

@@ -20,12 +20,15 @@ impl Token {
 
     /// The token in `ROCI_TOKEN`; empty where there is none.
     pub fn from_environment() -> Result<Self, JobError> {
-        let value = std::env::var(TOKEN).unwrap_or_default();
-        if value.len() > LONGEST || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let problem = "is no token: at most 128 letters, digits and signs, without a blank";
-            return Err(JobError::Variable { name: TOKEN, value: "..".into(), problem });
-        }
-        Ok(Self(value))
+        let problem = "is no token: at most 128 letters, digits and signs, without a blank";
+        let token = Self::parse(&std::env::var(TOKEN).unwrap_or_default());
+        token.ok_or_else(|| JobError::Variable { name: TOKEN, value: "..".into(), problem })
+    }
+
+    /// The token that a text is; `None` where it is too long, or has a blank or other signs.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let is_token = text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| Self(text.into()))
     }
 
     /// The token as text, for the environment of a rank.

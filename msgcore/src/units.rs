@@ -7,16 +7,16 @@ pub fn show_size(bytes: &usize) -> String {
     unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
 }
 
-/// Reads `4096`, `8KiB`, `1MiB` or `2GiB`.
+/// Reads `4096`, `8KiB`, `1MiB` or `2GiB`, and shorter units, such as `8k`, `1MB` or `2G`, which mean the same.
 pub fn parse_size(text: &str) -> Option<usize> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let value: usize = text[..digits].parse().ok()?;
-    let unit: usize = match text[digits..].trim() {
-        "" | "B" => 1,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
+    let unit: usize = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
         _ => return None,
     };
     value.checked_mul(unit)

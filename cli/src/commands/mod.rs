@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod board;
 pub(crate) mod decode;
 pub(crate) mod doctor;
 pub(crate) mod exchange;

@@ -1,15 +1,15 @@
-//! `roci run`: starts the ranks of a job here, passes signals on, and returns the worst of their statuses.
+//! `roci run`: starts the ranks of a job, here and on other hosts, passes signals on, and returns the worst of their statuses.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use roci_driver::link::dpdk::room_for_descriptors;
-use roci_launcher::{JobSpec, MAX_RANKS, allowed_cpus};
-use roci_msgcore::Config;
+use roci_launcher::{JobSpec, MAX_RANKS, OutputMode, parse_hosts, read_hostfile};
 use roci_msgcore::config::{KNOBS, Origin};
+use roci_msgcore::{Config, WireupError};
 
 use crate::failure::{Failure, FailureContext};
-use crate::options::RunOptions;
+use crate::options::{HostOptions, OutputOptions, RunOptions, TerminalOptions};
 use crate::output;
 
 /// Ports of a process that DPDK has (`RTE_MAX_ETHPORTS`).
@@ -20,36 +20,93 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     for (name, value) in options.device.knobs() {
         config.set(name, &value, Origin::Code)?;
     }
-    let (size, workers) = (options.ranks as usize, options.workers as usize);
+    let (size, workers) = (options.ranks as usize, options.processes.workers as usize);
     if !size.is_multiple_of(workers) {
         return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
     }
+    let job = JobSpec {
+        workers,
+        wrapper: wrapper(&options.terminal)?,
+        environment: changed_knobs(&config).into_iter().chain(given_variables(&options.environment)?).collect(),
+        output: output_mode(options)?,
+        pin: options.processes.pin,
+        exit_timeout: Duration::from_secs(options.exit_timeout),
+        hosts: hosts(&options.hosts)?,
+        remote_shell: options.hosts.remote_shell.clone(),
+        directory: options.directory.clone(),
+        ..JobSpec::new(size, options.program.clone())
+    };
     let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
     if !options.program.iter().any(names_its_device) {
-        check_ports(&config, size)?;
+        check_ports(config, &job)?;
     }
-    let job = JobSpec {
-        size,
-        workers,
-        program: options.program.clone(),
-        environment: changed_knobs(&config),
-        prefix: options.prefix,
-        cpus: if options.pin { allowed_cpus()? } else { Vec::new() },
-        exit_timeout: Duration::from_secs(options.exit_timeout),
-    };
     if options.show {
-        for rank in job.firsts() {
-            output::line(job.describe(rank))?;
-        }
+        job.show()?.iter().try_for_each(output::line)?;
         return Ok(ExitCode::SUCCESS);
     }
     launch(&job)
 }
 
-/// Over a device that joins two processes a rank has a port to every other one, and DPDK has so many for a process.
-fn check_ports(config: &Config, size: usize) -> Result<(), Failure> {
-    let device = config.device_of(0)?;
-    if size > MOST_PORTS && device.is_point_to_point() {
+fn hosts(options: &HostOptions) -> Result<Vec<String>, Failure> {
+    match (&options.hosts, &options.hostfile) {
+        (Some(list), _) => Ok(parse_hosts(list)?),
+        (None, Some(path)) => Ok(read_hostfile(path)?),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+/// The variables of `-x`: `NAME=VALUE`, or `NAME` with its value here.
+fn given_variables(given: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let variable = |word: &String| match word.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) => Err(Failure::new(format!("-x {word}: a variable has a name"))),
+        None => match std::env::var(word) {
+            Ok(value) => Ok((word.clone(), value)),
+            Err(_) => Err(Failure::new(format!("-x {word}: {word} is not set here: give it a value, -x {word}=VALUE"))),
+        },
+    };
+    given.iter().map(variable).collect()
+}
+
+fn output_mode(options: &RunOptions) -> Result<OutputMode, Failure> {
+    let OutputOptions { prefix, output: file } = &options.output;
+    let processes = options.ranks / options.processes.workers;
+    match file {
+        Some(name) if processes > 1 && !name.contains("%r") => {
+            Err(Failure::new(format!("--output {name}: {processes} ranks need a file each: put %r into its name")))
+        }
+        _ => Ok(OutputMode { prefix: *prefix, file: file.clone() }),
+    }
+}
+
+/// What runs the program in a terminal, in a debugger, or in both.
+fn wrapper(options: &TerminalOptions) -> Result<Vec<String>, Failure> {
+    if !options.xterm && !options.debug {
+        return Ok(Vec::new());
+    }
+    if std::env::var_os("DISPLAY").is_none() {
+        let option = if options.debug { "-debug" } else { "-xterm" };
+        return Err(Failure::new(format!("{option} opens a terminal for each rank, and DISPLAY is not set")));
+    }
+    let mut words: Vec<String> = ["xterm", "-T", "rank %r", "-e"].map(str::to_owned).into();
+    if options.debug {
+        words.extend(options.debugger.split_whitespace().map(str::to_owned));
+    }
+    Ok(words)
+}
+
+/// Over a device that joins two processes of a host a rank has a port to every other one, and DPDK has so many for a process.
+fn check_ports(config: Config, job: &JobSpec) -> Result<(), Failure> {
+    let is_on_several_hosts = job.is_on_several_hosts();
+    let config = if is_on_several_hosts { config.for_several_hosts() } else { config };
+    let (device, size) = (config.device_of(0)?, job.size);
+    if !device.is_point_to_point() {
+        return Ok(());
+    }
+    if is_on_several_hosts {
+        return Err(WireupError::NeedsOneHost(device).into());
+    }
+    if size > MOST_PORTS {
         return Err(Failure::new(format!(
             "{size} ranks over {device}: each has a port to every other, and DPDK has {MOST_PORTS}: --device udp takes up to {MAX_RANKS}"
         )));

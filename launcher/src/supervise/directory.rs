@@ -45,9 +45,25 @@ impl JobDirectory {
         Err(failure.unwrap_or_else(|| io::ErrorKind::InvalidFilename.into()))
     }
 
+    /// Makes one of a certain name, which begins with `roci-`, where every process of this user's on this host would.
+    pub(crate) fn named(name: &str) -> io::Result<Self> {
+        let path = Self::path_of(name);
+        sweep(path.parent().unwrap_or(Path::new(FALLBACK)));
+        Self::make_with(path.parent().unwrap_or(Path::new(FALLBACK)), Builder::new().prefix(name).rand_bytes(0))
+    }
+
+    /// Where the directory of this name is.
+    pub(crate) fn path_of(name: &str) -> PathBuf {
+        let usual = std::env::temp_dir();
+        if may_hold_sockets(&usual) { usual.join(name) } else { Path::new(FALLBACK).join(name) }
+    }
+
     fn make(parent: &Path) -> io::Result<Self> {
-        let mut builder = Builder::new();
-        let directory = builder.prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        Self::make_with(parent, Builder::new().prefix(PREFIX))
+    }
+
+    fn make_with(parent: &Path, builder: &mut Builder<'_, '_>) -> io::Result<Self> {
+        let directory = builder.permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
         let lock = File::create_new(directory.path().join(LOCK))?;
         lock.try_lock()?;
         Ok(Self { directory, _lock: lock })

@@ -1,44 +1,61 @@
-//! Supervision: starts the ranks of a job on this machine, passes signals and output on, and ends with the worst of their
-//! statuses. No process of the job outlives it.
+//! Supervision: starts the ranks of a job on this machine and on others, passes signals and output on, and ends with the worst of
+//! their statuses. No process of the job outlives it.
 
+mod agent;
 mod directory;
+mod frame;
+mod hosts;
+mod launch_error;
 mod oom;
+mod output;
+mod process;
 mod rank;
+mod remote;
+mod show;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::Signal;
 use rustix::thread::sched_getaffinity;
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use thiserror::Error;
 
-use crate::{Board, CPUS, JOB, RANK, SIZE, TOKEN, Token, WORKERS};
-use directory::JobDirectory;
-use oom::OomWatch;
+use crate::managed::{BoardAddress, listen};
+use crate::{Board, Rank, Token};
+use agent::{AgentJob, forwarded_environment, working_directory};
+use hosts::{HostShare, share_out};
+use process::{LocalRanks, OutputRoute, RankEnd};
+use remote::RemoteHost;
+
+pub use agent::serve_launcher;
+pub(crate) use directory::JobDirectory;
+pub use hosts::{parse_hosts, read_hostfile};
+pub use launch_error::LaunchError;
+pub use output::OutputMode;
 pub use rank::{RankError, become_rank};
+pub use remote::REMOTE_SHELL;
 
 /// How long ranks may take to end by default ([`JobSpec::exit_timeout`]).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A rank that was killed and has not ended is killed again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The exit code of a rank that was killed; a shell says it of what it has started.
+/// The exit codes of a rank that was ended by SIGTERM, and of one that was killed; a shell says them of what it has started.
+const ENDED: i32 = 128 + SIGTERM;
 const KILLED: i32 = 128 + SIGKILL;
 /// Descriptors of the launcher's own: its lock, its socket, what wakes it for signals, and some for a moment.
 const OWN_DESCRIPTORS: usize = 8;
 /// Why the launcher has one thread too few, and the remedy.
 const NO_THREAD: &str = "cannot start a thread (free memory, or raise the limit of processes: ulimit -u)";
-/// A longer line of a rank is passed on in pieces.
-const LINE_LIMIT: u64 = 64 << 10;
 
 /// A job that is to be started.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
     /// How many ranks it has.
     pub size: usize,
@@ -46,38 +63,187 @@ pub struct JobSpec {
     pub workers: usize,
     /// The program and its arguments; `roci` is this program.
     pub program: Vec<String>,
+    /// A command that runs the program, as a debugger in a terminal of its own; `%r` stands for the rank. Empty for none.
+    pub wrapper: Vec<String>,
     /// Environment variables that every rank gets.
     pub environment: Vec<(String, String)>,
-    /// Each line of output begins with the rank's number.
-    pub prefix: bool,
-    /// Processors to give to the ranks in turn; none where they may roam.
-    pub cpus: Vec<usize>,
+    /// What is done with the ranks' output.
+    pub output: OutputMode,
+    /// Each rank gets a processor of its host's for itself, in turn.
+    pub pin: bool,
     /// How long the others may go on after one rank has failed, before they get SIGTERM, and again before they are killed; and how
     /// long all may after a signal to the launcher that ends the job, before they are killed.
     pub exit_timeout: Duration,
+    /// Hosts, each as often as it gets processes; all are this one's where there are none.
+    pub hosts: Vec<String>,
+    /// What starts a command on another host.
+    pub remote_shell: String,
+    /// Where the ranks run; where the launcher does without it.
+    pub directory: Option<PathBuf>,
 }
 
-/// Why a job could not be started.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum LaunchError {
-    /// The kernel refused something.
-    #[error("{doing}: {source}")]
-    System {
-        /// What was being done.
-        doing: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The job names no program.
-    #[error("no program")]
-    NoProgram,
+impl JobSpec {
+    /// A job of so many ranks on this host, each a process of its own, with nothing special.
+    pub fn new(size: usize, program: Vec<String>) -> Self {
+        Self {
+            size,
+            workers: 1,
+            program,
+            wrapper: Vec::new(),
+            environment: Vec::new(),
+            output: OutputMode::default(),
+            pin: false,
+            exit_timeout: EXIT_TIMEOUT,
+            hosts: Vec::new(),
+            remote_shell: REMOTE_SHELL.into(),
+            directory: None,
+        }
+    }
+
+    /// The first rank of each process.
+    pub fn firsts(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.size).step_by(self.workers)
+    }
+
+    /// Whether it has ranks on other hosts.
+    pub fn is_on_several_hosts(&self) -> bool {
+        self.shares().iter().any(|share| share.name.is_some())
+    }
+
+    /// Returns how many descriptors the launcher will have: two for each rank's connection, and for each process its output's
+    /// pipes.
+    pub fn descriptors(&self) -> usize {
+        let pipes = if self.output.prefix { 2 * (self.size / self.workers) } else { 0 };
+        OWN_DESCRIPTORS + 2 * self.size + pipes + 2 * self.shares().len()
+    }
+
+    fn shares(&self) -> Vec<HostShare> {
+        share_out(&self.hosts, self.firsts())
+    }
+
+    /// Of the so manyth process of a host with these processors: as many as it has ranks, where there are so many.
+    fn cpus_of(&self, index: usize, cpus: &[usize]) -> Vec<usize> {
+        let count = cpus.len();
+        let first = index * self.workers;
+        let numbers = if self.pin { first..first + self.workers.min(count) } else { 0..0 };
+        numbers.map(|at| cpus[at % count]).collect()
+    }
+
+    fn wrapper_of(&self, rank: Rank) -> impl Iterator<Item = String> + '_ {
+        self.wrapper.iter().map(move |word| word.replace("%r", &rank.to_string()))
+    }
 }
 
-impl LaunchError {
-    fn system<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
-        let doing = doing.into();
-        move |source| Self::System { doing, source: source.into() }
+/// An event that wakes the launcher, or its agent.
+enum LaunchEvent {
+    Signal(i32),
+    Ended { rank: Rank, end: RankEnd },
+}
+
+/// Runs a job to its end, and returns the worst status of its ranks. `complain` gets a line for each rank that failed. No
+/// rank outlives this call.
+///
+/// # Errors
+/// Where a rank cannot be started.
+pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, LaunchError> {
+    let job = &Arc::new(job.clone());
+    let directory =
+        JobDirectory::new().map_err(LaunchError::system("cannot make a directory for the job's sockets"))?;
+    let token = Token::random();
+    let board = Board::new(job.size, token.clone());
+    let (sender, events) = channel();
+    forward_signals(sender.clone())?;
+    let mut hosts = Hosts {
+        here: LocalRanks::new(job.clone(), token.clone(), OutputRoute::Here, sender.clone())?,
+        remote: Vec::new(),
+        exit_timeout: job.exit_timeout,
+    };
+    let started = if job.is_on_several_hosts() {
+        hosts.start_on_several(job, &board, &token, &sender)
+    } else {
+        hosts.start_here(job, &board, &directory)
+    };
+    if let Err(failure) = started {
+        hosts.signal(Signal::KILL);
+        hosts.finish();
+        return Err(failure);
+    }
+    let code = supervise(&board, job, &hosts, &events, complain);
+    hosts.finish();
+    Ok(code)
+}
+
+/// Where the ranks of a job run.
+struct Hosts {
+    here: LocalRanks,
+    remote: Vec<RemoteHost>,
+    exit_timeout: Duration,
+}
+
+impl Hosts {
+    /// All on this host, which meet in a directory.
+    fn start_here(&mut self, job: &JobSpec, board: &Board, directory: &JobDirectory) -> Result<(), LaunchError> {
+        let socket = directory.path().join("job");
+        board
+            .serve_unix(&socket)
+            .map_err(LaunchError::system(format!("cannot serve the job at {}", socket.display())))?;
+        self.start_share(&job.firsts().collect::<Vec<_>>(), &socket.display().to_string())
+    }
+
+    /// Agents first: where they have found the board, the ranks of this host find it, too, and are known by the address that leads to
+    /// the others.
+    fn start_on_several(
+        &mut self,
+        job: &Arc<JobSpec>,
+        board: &Board,
+        token: &Token,
+        events: &Sender<LaunchEvent>,
+    ) -> Result<(), LaunchError> {
+        let serving = || LaunchError::system("cannot serve the job over TCP");
+        let listener = listen(0).map_err(|error| serving()(io::Error::other(error)))?;
+        let port = listener.local_addr().map_err(serving())?.port();
+        board.serve_supervised(listener).map_err(serving())?;
+        let announced = BoardAddress::of_this_host(port, token.clone()).to_string();
+        let directory = working_directory(job.directory.as_deref())?;
+        let mut job_elsewhere = JobSpec::clone(job);
+        job_elsewhere.environment.splice(0..0, forwarded_environment());
+        job_elsewhere.directory = None;
+        let mut firsts_here = Vec::new();
+        for share in job.shares() {
+            let Some(name) = &share.name else {
+                firsts_here = share.firsts;
+                continue;
+            };
+            let (job_there, board, directory) = (job_elsewhere.clone(), announced.clone(), directory.clone());
+            let agent_job = AgentJob { job: job_there, firsts: share.firsts, board, directory };
+            self.remote.push(RemoteHost::start(name, job, &agent_job, events.clone())?);
+        }
+        let mut place = String::new();
+        for host in &mut self.remote {
+            place = host.wait_until_started()?;
+        }
+        self.start_share(&firsts_here, &place)
+    }
+
+    fn start_share(&mut self, firsts: &[Rank], board: &str) -> Result<(), LaunchError> {
+        for (index, &rank) in firsts.iter().enumerate() {
+            let input = if rank == 0 { Stdio::inherit() } else { Stdio::null() };
+            self.here.start(rank, index, board, input)?;
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.here.signal(signal);
+        self.remote.iter().for_each(|host| host.signal(signal));
+    }
+
+    /// Ends what the ranks have left behind, and passes on what they have said last.
+    fn finish(self) {
+        for host in self.remote {
+            host.finish(self.exit_timeout);
+        }
+        self.here.finish();
     }
 }
 
@@ -88,169 +254,6 @@ impl LaunchError {
 pub fn allowed_cpus() -> Result<Vec<usize>, LaunchError> {
     let set = sched_getaffinity(None).map_err(LaunchError::system("cannot ask for the allowed processors"))?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
-}
-
-impl JobSpec {
-    /// The first rank of each process.
-    pub fn firsts(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.size).step_by(self.workers)
-    }
-
-    /// Returns how many descriptors the launcher will have: two for each rank's connection, and for each process its output's
-    /// pipes.
-    pub fn descriptors(&self) -> usize {
-        let pipes = if self.prefix { 2 * (self.size / self.workers) } else { 0 };
-        OWN_DESCRIPTORS + 2 * self.size + pipes
-    }
-
-    /// Returns a shell line that starts this rank's process, but for where its board is.
-    pub fn describe(&self, rank: usize) -> String {
-        let knobs: String = self.environment.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
-        let workers = if self.workers > 1 { format!("{WORKERS}={} ", self.workers) } else { String::new() };
-        format!("{RANK}={rank} {SIZE}={} {workers}{knobs}{}", self.size, self.program.join(" "))
-    }
-
-    /// Of the process whose first rank this is: as many as it has ranks, where there are so many.
-    fn cpus_of(&self, rank: usize) -> impl Iterator<Item = usize> + '_ {
-        let count = self.cpus.len();
-        (rank..rank + self.workers.min(count)).map(move |at| self.cpus[at % count])
-    }
-
-    fn command(&self, rank: usize, board: &str) -> Result<Command, LaunchError> {
-        let this = std::env::current_exe().map_err(LaunchError::system("cannot find this program"))?;
-        let mut command = Command::new(&this);
-        command.args(["rank", "--launcher", &std::process::id().to_string()]);
-        for cpu in self.cpus_of(rank) {
-            command.args(["--cpu", &cpu.to_string()]);
-        }
-        let (program, arguments) = self.program.split_first().ok_or(LaunchError::NoProgram)?;
-        let program = if program == "roci" { this } else { PathBuf::from(program) };
-        command.arg("--").arg(program).args(arguments);
-        command.env(RANK, rank.to_string()).env(SIZE, self.size.to_string()).env(JOB, board);
-        command.env(CPUS, allowed_cpus()?.len().to_string()).env(WORKERS, self.workers.to_string());
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
-        if self.prefix {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
-        Ok(command)
-    }
-}
-
-/// An event that wakes the launcher.
-enum LaunchEvent {
-    Signal(i32),
-    Ended { rank: usize, status: ExitStatus },
-}
-
-/// Runs a job to its end, and returns the worst status of its ranks. `complain` gets a line for each rank that failed. No
-/// rank outlives this call.
-///
-/// # Errors
-/// Where a rank cannot be started.
-pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, LaunchError> {
-    let directory =
-        JobDirectory::new().map_err(LaunchError::system("cannot make a directory for the job's sockets"))?;
-    let socket = directory.path().join("job");
-    let token = Token::random();
-    let board = Board::new(job.size, token.clone());
-    board.serve_unix(&socket).map_err(LaunchError::system(format!("cannot serve the job at {}", socket.display())))?;
-    let (sender, events) = channel();
-    forward_signals(sender.clone())?;
-    // What a rank leaves behind becomes a child of this process, and ends with the job.
-    set_child_subreaper(Some(getpid())).map_err(LaunchError::system("cannot adopt what ranks leave behind"))?;
-    let mut oom_watch = OomWatch::new();
-    let mut ranks = Vec::new();
-    for rank in job.firsts() {
-        match start(job, rank, &socket.display().to_string(), &token, sender.clone()) {
-            Ok(rank) => ranks.push(rank),
-            Err(failure) => {
-                signal_all(&ranks, Signal::KILL);
-                end_orphans();
-                return Err(failure);
-            }
-        }
-    }
-    let code = supervise(&board, job, &mut ranks, &events, &mut oom_watch, complain);
-    end_orphans();
-    ranks.into_iter().flat_map(|rank| rank.relays).for_each(|relay| drop(relay.join()));
-    Ok(code)
-}
-
-/// A process that was started, with its first rank's number.
-struct RankProcess {
-    /// `None` once it has ended.
-    pid: Option<Pid>,
-    /// What passes its output on.
-    relays: Vec<thread::JoinHandle<()>>,
-}
-
-fn start(
-    job: &JobSpec,
-    rank: usize,
-    board: &str,
-    token: &Token,
-    events: Sender<LaunchEvent>,
-) -> Result<RankProcess, LaunchError> {
-    let mut command = job.command(rank, board)?;
-    let mut child =
-        command.env(TOKEN, token.as_str()).spawn().map_err(LaunchError::system(format!("cannot start rank {rank}")))?;
-    let pid = Pid::from_child(&child);
-    let relays = relay_output(rank, &mut child).and_then(|relays| watch(rank, child, events).map(|()| relays));
-    let relays = relays.inspect_err(|_| _ = kill_process(pid, Signal::KILL));
-    Ok(RankProcess { pid: Some(pid), relays: relays.map_err(LaunchError::system(NO_THREAD))? })
-}
-
-/// Waits for the end of a rank, on a thread of its own.
-fn watch(rank: usize, mut child: Child, events: Sender<LaunchEvent>) -> io::Result<()> {
-    let wait = move || {
-        // Where the kernel reaps children by itself, all that is known is that this one is gone.
-        let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
-        // The channel is closed once the launcher itself ends.
-        let _ = events.send(LaunchEvent::Ended { rank, status });
-    };
-    thread::Builder::new().spawn(wait).map(drop)
-}
-
-/// Passes on the rank's lines behind its number, where its output is piped.
-fn relay_output(rank: usize, child: &mut Child) -> io::Result<Vec<thread::JoinHandle<()>>> {
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let start = thread::Builder::new;
-    let out = out.map(|out| start().spawn(move || relay(rank, out, &mut io::stdout())));
-    let err = err.map(|err| start().spawn(move || relay(rank, err, &mut io::stderr())));
-    out.into_iter().chain(err).collect()
-}
-
-fn relay(rank: usize, from: impl Read, to: &mut impl Write) {
-    let mut lines = BufReader::new(from);
-    let mut line = Vec::new();
-    while lines.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-        let text = String::from_utf8_lossy(&line);
-        if writeln!(to, "[{rank}] {}", text.trim_end_matches('\n')).and_then(|()| to.flush()).is_err() {
-            return;
-        }
-        line.clear();
-    }
-}
-
-/// Kills the processes that ranks have left behind, and theirs.
-fn end_orphans() {
-    let me = getpid().as_raw_pid();
-    let children = || {
-        let read = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
-        read.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect::<Vec<_>>()
-    };
-    // Each round adopts the next generation; a process that cannot be killed must not hold the launcher.
-    for _ in 0..100 {
-        let orphans = children();
-        if orphans.is_empty() {
-            return;
-        }
-        for orphan in orphans {
-            let _ = kill_process(orphan, Signal::KILL);
-            let _ = waitpid(Some(orphan), WaitOptions::empty());
-        }
-    }
 }
 
 fn forward_signals(events: Sender<LaunchEvent>) -> Result<(), LaunchError> {
@@ -277,37 +280,33 @@ enum Shutdown {
 
 fn supervise(
     board: &Board,
-    &JobSpec { workers, exit_timeout, .. }: &JobSpec,
-    ranks: &mut [RankProcess],
+    &JobSpec { size, workers, exit_timeout, .. }: &JobSpec,
+    hosts: &Hosts,
     events: &Receiver<LaunchEvent>,
-    oom_watch: &mut OomWatch,
     complain: impl Fn(&str),
 ) -> ExitCode {
     let mut worst = 0;
+    let mut unended = size / workers;
     // Ranks that end by the launcher's own signals are not the cause of anything.
     let mut has_signalled = false;
     let mut ending = Shutdown::None;
-    while ranks.iter().any(|rank| rank.pid.is_some()) {
+    while unended > 0 {
         match next_event(events, ending) {
             // Between the launcher and a rank may be a shell, which this signal would end.
             Some(LaunchEvent::Signal(SIGUSR1)) => board.ask_for_reports(),
             Some(LaunchEvent::Signal(signal)) => {
-                pass_on(ranks, signal);
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    hosts.signal(signal);
+                }
                 if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
                     worst = worst.max(128 + signal);
                     board.fail("the launcher received a signal to end the job");
                     ending = sooner(ending, Shutdown::KillAt(Instant::now() + exit_timeout));
                 }
             }
-            Some(LaunchEvent::Ended { rank, status }) => {
-                ranks[rank / workers].pid = None;
-                let (code, mut text) = judge(status);
-                if code == KILLED
-                    && let Some(why) = oom_watch.explain_death()
-                {
-                    text = format!("{text}: {why}");
-                }
-                if has_signalled && matches!(status.signal(), Some(SIGTERM | SIGKILL)) {
+            Some(LaunchEvent::Ended { rank, end: RankEnd { code, text } }) => {
+                unended -= 1;
+                if has_signalled && matches!(code, ENDED | KILLED) {
                     continue;
                 }
                 worst = worst.max(code);
@@ -324,11 +323,11 @@ fn supervise(
                 has_signalled = true;
                 ending = match ending {
                     Shutdown::TellAt(_) => {
-                        signal_all(ranks, Signal::TERM);
+                        hosts.signal(Signal::TERM);
                         Shutdown::KillAt(Instant::now() + exit_timeout)
                     }
                     _ => {
-                        signal_all(ranks, Signal::KILL);
+                        hosts.signal(Signal::KILL);
                         Shutdown::KillAt(Instant::now() + AGAIN)
                     }
                 }
@@ -353,28 +352,6 @@ fn sooner(present: Shutdown, new: Shutdown) -> Shutdown {
     if matches!(present, Shutdown::None) { new } else { present }
 }
 
-/// The exit code that a shell would show, and what happened in words.
-fn judge(status: ExitStatus) -> (i32, String) {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => (code, format!("exited with status {code}")),
-        (None, Some(signal)) => (128 + signal, format!("was killed by signal {signal}")),
-        (None, None) => (1, "ended".into()),
-    }
-}
-
-fn pass_on(ranks: &[RankProcess], signal: i32) {
-    if let Some(signal) = Signal::from_named_raw(signal) {
-        signal_all(ranks, signal);
-    }
-}
-
-fn signal_all(ranks: &[RankProcess], signal: Signal) {
-    for pid in ranks.iter().filter_map(|rank| rank.pid) {
-        // A rank that has just ended needs no signal.
-        let _ = kill_process(pid, signal);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,14 +359,13 @@ mod tests {
     #[test]
     fn processes_take_processors_in_turn_one_for_each_rank_of_theirs() {
         let of = |workers, cpus: &[usize]| {
-            let (program, environment, cpus) = (vec!["roci".into()], Vec::new(), cpus.to_vec());
-            let exit_timeout = EXIT_TIMEOUT;
-            let job = JobSpec { size: 4, workers, program, environment, prefix: false, cpus, exit_timeout };
-            job.firsts().map(|rank| job.cpus_of(rank).collect::<Vec<_>>()).collect::<Vec<_>>()
+            let job = JobSpec { workers, pin: true, ..JobSpec::new(4, vec!["roci".into()]) };
+            (0..4 / workers).map(|index| job.cpus_of(index, cpus)).collect::<Vec<_>>()
         };
         assert_eq!(of(1, &[5, 7]), [[5], [7], [5], [7]]);
         assert_eq!(of(2, &[0, 1, 2, 3]), [[0, 1], [2, 3]]);
         assert_eq!(of(4, &[5, 7]), [[5, 7]]);
-        assert_eq!(of(2, &[]), [[0; 0], [0; 0]]);
+        let roaming = JobSpec::new(4, vec!["roci".into()]);
+        assert_eq!(roaming.cpus_of(1, &[5, 7]), [0; 0]);
     }
 }

@@ -165,6 +165,20 @@ impl Config {
         Self { local: if is_asked_for { self.local } else { LocalDevice::Off }, ..self }
     }
 
+    /// The same, for the ranks of this job, which may be on several hosts.
+    #[must_use]
+    pub fn for_job(self, job: &job::Job) -> Self {
+        if job.directory().is_some() { self } else { self.for_several_hosts() }
+    }
+
+    /// The same, for processes on several hosts: where no device was asked for they meet over `udp`, and those of one host over
+    /// memif beside it ([`Config::local`]).
+    #[must_use]
+    pub fn for_several_hosts(self) -> Self {
+        let is_asked_for = self.origin("device") != Origin::Default || !self.eal.is_empty();
+        if is_asked_for { self } else { Self { device: "udp".into(), ..self } }
+    }
+
     /// Whether knobs contradict each other, as far as one end alone can tell.
     pub fn check(&self) -> Result<(), ConfigError> {
         let most = self.ack_timeout_max_us;

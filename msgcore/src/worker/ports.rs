@@ -27,7 +27,7 @@ use crate::core::lane::SEND_QUEUE;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::wireup::NoWireup;
 use roci_launcher::Reminder;
-use roci_launcher::{Job, JobError, LocalMail, Mail};
+use roci_launcher::{JOB, Job, JobError, LocalMail, Mail};
 
 pub use super::live_link::LiveLink;
 pub use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, MeetingPoint, PendingPort};
@@ -63,6 +63,7 @@ impl Ports {
     /// Opens the ports of this rank of `job`; waits for the peers' ends where a port joins two processes.
     pub fn open(config: &Config, mut job: Job) -> Result<Self, WireupError> {
         config.check()?;
+        let config = &config.clone().for_job(&job);
         let (rank, size) = (job.rank(), job.size());
         let peers: Vec<Rank> = (0..size).filter(|&peer| peer != rank).collect();
         let seat = seat(config, &job);
@@ -250,6 +251,16 @@ pub(super) fn addresses_of(service: u16, hosts: &[RankHost]) -> Vec<EndpointAddr
 /// The job that this process was started in.
 pub fn join(config: &Config) -> Result<Job, JobError> {
     Job::from_environment(Duration::from_secs(config.connect_timeout_s))
+}
+
+/// The job of several ranks that this process was started in; `None` where it was not.
+pub fn join_if_started(config: &Config) -> Result<Option<Job>, JobError> {
+    match join(config) {
+        Ok(job) if job.size() == 1 => Ok(None),
+        Ok(job) => Ok(Some(job)),
+        Err(JobError::NotInJob(_)) if std::env::var_os(JOB).is_none() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// An engine with a port of its own on a network, for peers that are no ranks.

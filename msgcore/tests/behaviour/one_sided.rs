@@ -155,7 +155,7 @@ fn atomics_do_what_they_say_with_numbers_of_both_lengths() {
                 long = op.apply(long);
                 let request =
                     world.workers[0].atomic_with(to.into(), op, AtomicWidth::U32, theirs.at(36)).expect("accepted");
-                assert_eq!(value(&mut world, 0, request), short.into(), "{op:?}");
+                assert_eq!(value(&mut world, 0, request), u64::from(short), "{op:?}");
                 short = op.apply_to_u32(short);
                 let there = content(&mut world, to, segment);
                 assert_eq!(there[8..16], long.to_ne_bytes(), "{means:?}: {op:?}");

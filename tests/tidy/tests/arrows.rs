@@ -6,7 +6,7 @@ use std::fs;
 use roci_tidy::{Crate, Graph, root};
 
 /// The crates of this tree that each may name. What is not here may name none.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("driver", &["dpdk-sys", "roci-protocol"]),
     ("testkit", &["roci-driver", "roci-protocol"]),
     ("perftest", &["roci-driver", "roci-protocol"]),
@@ -16,7 +16,8 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("benches", &["roci-driver", "roci-msgcore", "roci-protocol"]),
     ("lab", &["roci-driver", "roci-launcher", "roci-msgcore", "roci-perftest", "roci-protocol"]),
     ("fuzz", &["roci-driver", "roci-protocol", "roci-testkit"]),
-    ("launcher", &[]),
+    ("launcher", &["roci-pmi"]),
+    ("launcher/pmi", &[]),
     ("protocol", &["roci-crc"]),
     ("protocol/crc", &[]),
 ];

@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
-use roci_launcher::JOB;
 use roci_msgcore::config::show_size;
+use roci_msgcore::ports;
 use roci_msgcore::{Capabilities, Circumstances, Config, ProtocolRange, Worker, protocol_ranges};
 use serde_json::json;
 
@@ -18,11 +18,11 @@ use crate::output;
 type Section = (String, Vec<ProtocolRange>);
 
 pub(super) fn run(config: &Config, as_json: bool) -> Result<ExitCode, Failure> {
-    if std::env::var_os(JOB).is_none() {
+    let Some(job) = ports::join_if_started(config)? else {
         print(&sections_of(config), as_json)?;
         return Ok(ExitCode::SUCCESS);
-    }
-    let mut worker = Worker::open(config)?;
+    };
+    let mut worker = Worker::open_job(config, job)?;
     worker.connect_all()?;
     if worker.rank() == 0 {
         let of_peer = |peer| Some((format!("rank {peer}"), worker.protocol_ranges(peer)?));

@@ -25,7 +25,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use roci_launcher::{Board, EXIT_TIMEOUT, JOB, Job, JobSpec, Token, allowed_cpus};
+use roci_launcher::{Board, Job, JobSpec, Token};
 use roci_msgcore::ports::{self, queue_pair_params};
 use roci_msgcore::stream::StreamConfig;
 use roci_msgcore::{Config, DedicatedWorker, Fabric, WireupError, Worker};
@@ -90,8 +90,9 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     if !options.depth.is_empty() && has(|test| !test.is_stream()) {
         return Err(Failure::new("--depth is for send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw"));
     }
-    let config = options.device.config()?.over_its_device();
+    let mut config = options.device.config()?.over_its_device();
     if options.listen.is_some() || options.peer.is_some() {
+        config = config.for_several_hosts();
         check_reach(&config, usize::from(options.listen.is_some()))?;
     }
     if let Some(address) = &options.listen {
@@ -105,15 +106,13 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         let job = Job::connect(&format!("tcp:{peer}"), &Token::from_environment()?, 0, 2, patience(&config))?;
         return measure(options, &config, job);
     }
-    if std::env::var_os(JOB).is_some() {
-        return measure(options, &config, ports::join(&config)?);
+    if let Some(job) = ports::join_if_started(&config)? {
+        return measure(options, &config, job);
     }
     let arguments: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
-    let (knobs, cpus) = (changed_knobs(&config), allowed_cpus()?);
-    let exit_timeout = EXIT_TIMEOUT;
-    run::launch(&JobSpec { size: 2, workers: 1, program, environment: knobs, prefix: false, cpus, exit_timeout })
+    run::launch(&JobSpec { environment: changed_knobs(&config), pin: true, ..JobSpec::new(2, program) })
 }
 
 /// Refuses a point-to-point device for two processes that were not started together: they can meet on a network only. Each
@@ -139,6 +138,7 @@ fn patience(config: &Config) -> Duration {
 }
 
 fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitCode, Failure> {
+    let config = &config.clone().for_job(&job);
     if job.size() != 2 {
         return Err(Failure::new(format!("perf measures between 2 ranks, and this job has {}", job.size())));
     }

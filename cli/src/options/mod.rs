@@ -1,11 +1,11 @@
 //! The command line.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+mod run;
+
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS};
 use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
@@ -14,6 +14,10 @@ use roci_protocol::sim::Faults;
 use crate::bad_value::BadOptionValue;
 use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, PayloadMemory, PerfTest, UpToStep};
 use crate::failure::Failure;
+
+pub(crate) use run::{
+    BoardOptions, HostOptions, OutputOptions, RankOptions, RunOptions, TerminalOptions, with_mpirun_spelling,
+};
 
 /// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
 #[derive(Parser)]
@@ -25,8 +29,10 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum RociCommand {
-    /// Start the ranks of a job on this host
+    /// Start the ranks of a job, on this host or several
     Run(RunOptions),
+    /// Serve the job of ranks that are started by hand
+    Board(BoardOptions),
     /// Measure latency and bandwidth between two ranks
     Perf(PerfOptions),
     /// Verified all-to-all traffic between all ranks of the job it is started in
@@ -46,6 +52,9 @@ pub(crate) enum RociCommand {
     /// What `run` starts for each rank
     #[command(hide = true)]
     Rank(RankOptions),
+    /// What `run` starts on another host
+    #[command(hide = true)]
+    Agent,
 }
 
 /// Where the ranks' ports are.
@@ -80,7 +89,12 @@ impl PortOptions {
 
     /// The configuration: environment and these options.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
-        configure(self.knobs())
+        self.config_of(None)
+    }
+
+    /// The same, above what stands in a parameter file.
+    pub(crate) fn config_of(&self, paramfile: Option<&Path>) -> Result<Config, Failure> {
+        configure(paramfile, self.knobs())
     }
 }
 
@@ -97,46 +111,19 @@ impl DeviceOptions {
 
     /// The configuration: environment and these options.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
-        configure(self.knobs())
+        configure(None, self.knobs())
     }
 }
 
-fn configure(knobs: impl IntoIterator<Item = (&'static str, String)>) -> Result<Config, Failure> {
-    let mut config = Config::load(None)?;
+fn configure(
+    paramfile: Option<&Path>,
+    knobs: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<Config, Failure> {
+    let mut config = Config::load(paramfile)?;
     for (name, value) in knobs {
         config.set(name, &value, Origin::Code)?;
     }
     Ok(config)
-}
-
-#[derive(Args)]
-pub(crate) struct RunOptions {
-    /// How many ranks to start: up to 1024 over udp, and up to 32 over memif and vhost, where each has a port to every other
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
-    pub(crate) ranks: u64,
-    #[command(flatten)]
-    pub(crate) device: DeviceOptions,
-    /// Knobs, one NAME = "VALUE" a line; the environment goes before it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) paramfile: Option<PathBuf>,
-    /// Ranks of each process, a thread each, for programs that take it (roci soak); they can share a NIC's queues (ROCI_QUEUES)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
-    pub(crate) workers: u64,
-    /// Put each line of output behind its rank in brackets
-    #[arg(long)]
-    pub(crate) prefix: bool,
-    /// Give each rank a processor of its own, round robin
-    #[arg(long)]
-    pub(crate) pin: bool,
-    /// After a rank has failed the others may go on so long, before they get SIGTERM, and again before they are killed
-    #[arg(long, value_name = "SECONDS", default_value_t = EXIT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
-    pub(crate) exit_timeout: u64,
-    /// Print the command of each rank, and start nothing
-    #[arg(long)]
-    pub(crate) show: bool,
-    /// The program and its arguments; `roci` is this very command
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<String>,
 }
 
 #[derive(Args)]
@@ -288,45 +275,6 @@ pub(crate) struct SimOptions {
     pub(crate) seeds: Option<(u64, u64)>,
 }
 
-#[derive(Args)]
-pub(crate) struct RankOptions {
-    /// The launcher, whose end is this process's
-    #[arg(long)]
-    pub(crate) launcher: i32,
-    /// A processor to run on; once for each
-    #[arg(long = "cpu")]
-    pub(crate) cpus: Vec<usize>,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) program: Vec<String>,
-}
-
-/// `roci run` also takes the spelling of MVICH's mpirun, `-paramfile` and `-show`, before the program.
-pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments = arguments.peekable();
-    let mut spelled: Vec<_> = arguments.by_ref().take(2).collect();
-    if spelled.get(1).is_none_or(|command| command != "run") {
-        spelled.extend(arguments);
-        return spelled;
-    }
-    const WITH_VALUE: [&str; 8] =
-        ["-n", "--ranks", "--device", "--eal", "--faults", "--pcap", "--paramfile", "--workers"];
-    while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
-        let argument = match argument.to_str() {
-            Some("-paramfile") => "--paramfile".into(),
-            Some("-show") => "--show".into(),
-            _ => argument,
-        };
-        let takes_value = argument.to_str().is_some_and(|text| WITH_VALUE.contains(&text));
-        spelled.push(argument);
-        if takes_value {
-            spelled.extend(arguments.next());
-        }
-    }
-    spelled.extend(arguments);
-    spelled
-}
-
 /// Tests, separated by commas. (A list of its own type: clap would let it swallow the peer.)
 #[derive(Clone)]
 pub(crate) struct TestList(pub(crate) Vec<PerfTest>);
@@ -374,21 +322,4 @@ fn seed_range(text: &str) -> Result<(u64, u64), BadOptionValue> {
     let (first, last) = text.split_once("..").ok_or(BadOptionValue::NotARange)?;
     let bounds = first.parse().ok().zip(last.parse().ok());
     bounds.filter(|(first, last)| first <= last).ok_or(BadOptionValue::NotRising)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_mpirun_spelling;
-
-    #[test]
-    fn mpirun_spelling_is_understood_before_the_program_and_left_alone_behind_it() {
-        let spell = |line: &str| {
-            let words = with_mpirun_spelling(line.split(' ').map(Into::into));
-            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(spell("roci run -n 2 -paramfile f -show p -show"), "roci run -n 2 --paramfile f --show p -show");
-        assert_eq!(spell("roci run --eal -show p"), "roci run --eal -show p");
-        assert_eq!(spell("roci perf -show"), "roci perf -show");
-        assert_eq!(spell("roci"), "roci");
-    }
 }

@@ -1,0 +1,179 @@
+//! What `roci run` takes, and the commands that it starts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS, REMOTE_SHELL};
+
+use super::DeviceOptions;
+
+#[derive(Args)]
+pub(crate) struct RunOptions {
+    /// How many ranks to start: up to 1024 over udp, and up to 32 over memif and vhost, where each has a port to every other
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
+    pub(crate) ranks: u64,
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+    /// Knobs, one NAME = "VALUE" a line; the environment goes before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) paramfile: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) processes: ProcessOptions,
+    #[command(flatten)]
+    pub(crate) hosts: HostOptions,
+    /// An environment variable for all ranks, with this value or its own; other hosts get the whole environment anyway, but for
+    /// what is a host's own
+    #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) environment: Vec<String>,
+    /// The ranks' working directory, on every host; where this command runs, without it
+    #[arg(long = "wdir", value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) terminal: TerminalOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+    /// After a rank has failed the others may go on so long, before they get SIGTERM, and again before they are killed
+    #[arg(long, value_name = "SECONDS", default_value_t = EXIT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) exit_timeout: u64,
+    /// Print the lines that start the job by hand, and start nothing
+    #[arg(long)]
+    pub(crate) show: bool,
+    /// The program and its arguments; `roci` is this very command
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<String>,
+}
+
+/// What each process of the job gets.
+#[derive(Args)]
+pub(crate) struct ProcessOptions {
+    /// Ranks of each process, a thread each, for programs that take it (roci soak); they can share a NIC's queues (ROCI_QUEUES)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub(crate) workers: u64,
+    /// Give each rank a processor of its own, round robin
+    #[arg(long)]
+    pub(crate) pin: bool,
+}
+
+/// Where the ranks run.
+#[derive(Args)]
+pub(crate) struct HostOptions {
+    /// Hosts, with commas: each as often as it gets processes, or HOST:N; the list begins again where it is too short
+    #[arg(long, value_name = "HOST,..", conflicts_with = "hostfile")]
+    pub(crate) hosts: Option<String>,
+    /// A file of hosts, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hostfile: Option<PathBuf>,
+    /// What starts a command on another host; the host's name takes the place of %h, or stands behind it
+    #[arg(long, value_name = "COMMAND", default_value = REMOTE_SHELL)]
+    pub(crate) remote_shell: String,
+}
+
+/// A terminal for each rank.
+#[derive(Args)]
+pub(crate) struct TerminalOptions {
+    /// Run each rank in a terminal of its own
+    #[arg(long)]
+    pub(crate) xterm: bool,
+    /// Run each rank in a debugger, in a terminal of its own
+    #[arg(long)]
+    pub(crate) debug: bool,
+    /// The debugger
+    #[arg(long, value_name = "COMMAND", default_value = "gdb --args", requires = "debug")]
+    pub(crate) debugger: String,
+}
+
+/// What becomes of the ranks' output.
+#[derive(Args)]
+pub(crate) struct OutputOptions {
+    /// Put each line of output behind its rank in brackets
+    #[arg(long)]
+    pub(crate) prefix: bool,
+    /// Write the output of each rank to this file of this host; %r stands for the rank
+    #[arg(long, value_name = "FILE", conflicts_with = "prefix")]
+    pub(crate) output: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct BoardOptions {
+    /// How many ranks the job has
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
+    pub(crate) ranks: u64,
+    /// Where to listen: ADDRESS:PORT, or the path of a socket for ranks of this host
+    #[arg(long, value_name = "PLACE", default_value = "0.0.0.0:0")]
+    pub(crate) listen: String,
+}
+
+#[derive(Args)]
+pub(crate) struct RankOptions {
+    /// The launcher, whose end is this process's
+    #[arg(long)]
+    pub(crate) launcher: i32,
+    /// A processor to run on; once for each
+    #[arg(long = "cpu")]
+    pub(crate) cpus: Vec<usize>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+/// `roci run` also takes the spelling of MVICH's mpirun, long options behind one hyphen, before the program.
+pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.peekable();
+    let mut spelled: Vec<_> = arguments.by_ref().take(2).collect();
+    if spelled.get(1).is_none_or(|command| command != "run") {
+        spelled.extend(arguments);
+        return spelled;
+    }
+    const WITH_VALUE: [&str; 17] = [
+        "-n",
+        "-x",
+        "--ranks",
+        "--np",
+        "--device",
+        "--eal",
+        "--faults",
+        "--pcap",
+        "--paramfile",
+        "--workers",
+        "--hosts",
+        "--hostfile",
+        "--remote-shell",
+        "--env",
+        "--wdir",
+        "--debugger",
+        "--output",
+    ];
+    const ONE_HYPHEN: [&str; 8] = ["-np", "-hosts", "-hostfile", "-paramfile", "-show", "-debug", "-xterm", "-wdir"];
+    while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
+        let argument = match argument.to_str() {
+            Some(word) if ONE_HYPHEN.contains(&word) => format!("-{word}").into(),
+            _ => argument,
+        };
+        let takes_value = argument.to_str().is_some_and(|text| WITH_VALUE.contains(&text));
+        spelled.push(argument);
+        if takes_value {
+            spelled.extend(arguments.next());
+        }
+    }
+    spelled.extend(arguments);
+    spelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_mpirun_spelling;
+
+    #[test]
+    fn mpirun_spelling_is_understood_before_the_program_and_left_alone_behind_it() {
+        let spell = |line: &str| {
+            let words = with_mpirun_spelling(line.split(' ').map(Into::into));
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(spell("roci run -n 2 -paramfile f -show p -show"), "roci run -n 2 --paramfile f --show p -show");
+        assert_eq!(spell("roci run -np 2 -hosts a,b -x -n p"), "roci run --np 2 --hosts a,b -x -n p");
+        assert_eq!(spell("roci run --eal -show p"), "roci run --eal -show p");
+        assert_eq!(spell("roci perf -show"), "roci perf -show");
+        assert_eq!(spell("roci"), "roci");
+    }
+}

@@ -1,0 +1,137 @@
+//! Slurm without a plugin for process managers, `srun --mpi=none`: variables say who this process is, and nothing is carried
+//! from one to the other.
+
+use std::sync::Mutex;
+
+use rustix::process::geteuid;
+
+use super::{ManagedJob, check_size, listen, serve};
+use crate::supervise::JobDirectory;
+use crate::{Board, JobError, Rank, TOKEN, Token};
+
+/// The first of the ports that boards on several nodes use, and how many there are: below those that kernels hand out.
+const FIRST_PORT: u32 = 20_000;
+const PORTS: u32 = 10_000;
+
+/// This process's part in a step of a Slurm job.
+pub(crate) struct SlurmStep {
+    rank: Rank,
+    size: usize,
+    job: u32,
+    step: u32,
+    /// The nodes as Slurm lists them.
+    nodes: String,
+}
+
+impl SlurmStep {
+    /// The step that `srun` has started this process in. The variables of a batch script alone do not make one.
+    pub(crate) fn of_this_process() -> Result<Option<Self>, JobError> {
+        let (Some(rank), Some(size)) = (number("SLURM_PROCID")?, number("SLURM_STEP_NUM_TASKS")?) else {
+            return Ok(None);
+        };
+        let given = |name| number(name)?.ok_or(JobError::NotInJob(name));
+        let (job, step) = (given("SLURM_JOB_ID")?, given("SLURM_STEP_ID")?);
+        let nodes = std::env::var("SLURM_STEP_NODELIST").map_err(|_| JobError::NotInJob("SLURM_STEP_NODELIST"))?;
+        check_size(size as usize)?;
+        if rank >= size {
+            return Err(JobError::Variable {
+                name: "SLURM_PROCID",
+                value: rank.to_string(),
+                problem: "is no task of the step",
+            });
+        }
+        Ok(Some(Self { rank: rank as usize, size: size as usize, job, step, nodes }))
+    }
+
+    pub(crate) fn enrol(self) -> Result<ManagedJob, JobError> {
+        let first = first_node(&self.nodes);
+        if first == self.nodes { self.on_one_node() } else { self.on_several_nodes(&first) }
+    }
+
+    /// The board is a socket in a directory of this user's, whom the kernel vouches for: no token is needed.
+    fn on_one_node(self) -> Result<ManagedJob, JobError> {
+        let (rank, size) = (self.rank, self.size);
+        let name = format!("roci-slurm-{}-{}.{}", geteuid().as_raw(), self.job, self.step);
+        let socket = JobDirectory::path_of(&name).join("job");
+        let (mut board, mut directory) = (None, None);
+        if rank == 0 {
+            directory = Some(JobDirectory::named(&name).map_err(JobError::NoBoard)?);
+            let serving = Board::new(size, Token::default());
+            serving.serve_unix(&socket).map_err(JobError::NoBoard)?;
+            board = Some(serving);
+        }
+        let places = vec![socket.display().to_string()];
+        let (token, may_come, directory) = (Token::default(), true, Mutex::new(directory));
+        Ok(ManagedJob { rank, size, places, may_come, token, board, directory })
+    }
+
+    /// The board is at the first node, where Slurm puts task 0.
+    fn on_several_nodes(self, first: &str) -> Result<ManagedJob, JobError> {
+        let (rank, size) = (self.rank, self.size);
+        let token = Token::from_environment()?;
+        if token.as_str().is_empty() {
+            return Err(JobError::NoToken(TOKEN));
+        }
+        let port = self.port();
+        let board = if rank == 0 { Some(serve(size, token.clone(), listen(port)?)?) } else { None };
+        let places = vec![format!("tcp:{first}:{port}")];
+        let (may_come, directory) = (true, Mutex::default());
+        Ok(ManagedJob { rank, size, places, may_come, token, board, directory })
+    }
+
+    /// A port that the steps of jobs do not share often; where they do, the second finds it taken, and says so.
+    fn port(&self) -> u16 {
+        let mixed = self.job.wrapping_mul(0x9e37_79b1).wrapping_add(self.step.wrapping_mul(0x85eb_ca6b));
+        (FIRST_PORT + mixed % PORTS) as u16
+    }
+}
+
+/// The first node of a list such as `a1,b2`, `node[03-05,9]` or `rack[1-2]n[1-4]`.
+fn first_node(list: &str) -> String {
+    let mut node = String::new();
+    let mut rest = list.chars();
+    while let Some(sign) = rest.next() {
+        match sign {
+            ',' => break,
+            '[' => {
+                let inside: String = rest.by_ref().take_while(|&sign| sign != ']').collect();
+                node.extend(inside.chars().take_while(|sign| !matches!(sign, '-' | ',')));
+            }
+            _ => node.push(sign),
+        }
+    }
+    node
+}
+
+fn number(name: &'static str) -> Result<Option<u32>, JobError> {
+    let Ok(value) = std::env::var(name) else { return Ok(None) };
+    let number = value.parse().map(Some);
+    number.map_err(|_| JobError::Variable { name, value, problem: "is not a whole number" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_node_of_a_list_is_found() {
+        for (list, node) in [
+            ("alone", "alone"),
+            ("a1,b2", "a1"),
+            ("node[03-05,9]", "node03"),
+            ("node[7,9-11],other", "node7"),
+            ("rack[1-2]n[1-4]", "rack1n1"),
+            ("gpu-[01-02].example", "gpu-01.example"),
+        ] {
+            assert_eq!(first_node(list), node, "{list}");
+        }
+    }
+
+    #[test]
+    fn steps_of_one_job_and_jobs_in_a_row_use_ports_of_their_own() {
+        let port = |job, step| SlurmStep { rank: 0, size: 2, job, step, nodes: String::new() }.port();
+        let ports: std::collections::BTreeSet<_> =
+            (0..8).flat_map(|job| (0..8).map(move |step| port(1000 + job, step))).collect();
+        assert!(ports.len() > 60 && ports.iter().all(|port| (20_000..30_000).contains(port)), "{}", ports.len());
+    }
+}
