@@ -146,6 +146,21 @@ fn info_shows_which_protocol_carries_which_lengths_and_why() {
 }
 
 #[test]
+fn info_is_a_page_and_explains_each_knob_by_name() {
+    let page = roci(&["info"]).succeeded().stdout;
+    assert!(page.lines().count() <= 60 && page.lines().all(|line| line.len() <= 80), "{page}");
+    let one = roci(&["info", "ROCI_CREDITS"]).succeeded().stdout;
+    assert_eq!(one, roci(&["info", "credits"]).succeeded().stdout);
+    assert!(one.starts_with("credits  ROCI_CREDITS\n    128 (default); takes 2..4096 messages\n"), "{one}");
+    let all = roci(&["info", "--all"]).succeeded().stdout;
+    assert!(all.contains(one.trim_end()) && all.split("\n\n").count() > 50, "a paragraph each");
+    let line = roci(&["info", "vbuf"]).failed_with_one_line();
+    assert!(line.contains("unknown knob 'vbuf': there are vbuf_size, vbuf_pool"), "{line}");
+    let set = roci(&["info", "--device", "udp"]).succeeded().stdout;
+    assert!(set.contains("  device = udp (") && set.contains("device           udp"), "{set}");
+}
+
+#[test]
 fn info_shows_the_memory_of_a_connection() {
     let mut command = command(&["info", "--json"]);
     command.env("ROCI_RECEIVE_QUEUES", "P,512,8,4,2,7:S,8KiB,1024").stdout(Stdio::piped()).stderr(Stdio::piped());

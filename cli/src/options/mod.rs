@@ -43,7 +43,7 @@ pub(crate) enum RociCommand {
     Decode(DecodeOptions),
     /// Print the rules of IBTA that the packets of a capture break; status 1 where there is one
     Lint(LintOptions),
-    /// Print devices, and every knob with its value, origin and meaning
+    /// Print devices, this configuration, and what a knob means
     Info(InfoOptions),
     /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
     Doctor(DoctorOptions),
@@ -237,6 +237,14 @@ pub(crate) struct LintOptions {
 
 #[derive(Args)]
 pub(crate) struct InfoOptions {
+    /// Explain these knobs: credits, or ROCI_CREDITS
+    #[arg(value_name = "KNOB", conflicts_with_all = ["all", "sample", "protocols", "port"])]
+    pub(crate) knobs: Vec<String>,
+    /// Explain all knobs
+    #[arg(long, conflicts_with_all = ["sample", "protocols", "port"])]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) device: PortOptions,
     /// Knobs from this file, as `run` takes it
     #[arg(long, value_name = "FILE")]
     pub(crate) paramfile: Option<PathBuf>,

@@ -1,6 +1,5 @@
 //! The memory that a worker of this configuration would have: mapped as the worker maps it, and given back.
 
-use comfy_table::Table;
 use roci_driver::{Arena, ArenaError, PassedOver};
 use roci_msgcore::Config;
 use serde_json::{Value, json};
@@ -34,15 +33,13 @@ impl ArenaInfo {
         }
     }
 
-    pub(super) fn as_table(&self) -> Table {
-        let mut table = super::new_table(["arena", ""]);
-        match &self.pages {
-            Ok((pages, placement)) => table.add_row(["pages", pages]).add_row(["memory of", placement]),
-            Err(error) => table.add_row(["missing", &error.to_string()]),
+    /// Names and values, for people.
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = match &self.pages {
+            Ok((pages, placement)) => vec![("arena", format!("{pages}, memory of {placement}"))],
+            Err(error) => vec![("arena", format!("missing: {error}"))],
         };
-        for passed in &self.passed_over {
-            table.add_row(["passed over", &passed.to_string()]);
-        }
-        table
+        rows.extend(self.passed_over.iter().map(|passed| ("passed over", passed.to_string())));
+        rows
     }
 }

@@ -1,26 +1,20 @@
 //! The receive queues of a rank, and the memory that a peer costs.
 
-use comfy_table::Table;
 use roci_msgcore::Config;
 use roci_msgcore::receive_queues::{Kind, ReceiveQueue};
 use serde_json::{Value, json};
 
-use super::new_table;
-
-/// A row for each queue, and one for their sum.
-pub(super) fn table(config: &Config) -> Table {
-    let mut table = new_table(["receive queue", "for messages up to", "bytes per connection", "bytes shared"]);
+/// A row for each queue, for people.
+pub(super) fn rows(config: &Config) -> Vec<(&'static str, String)> {
     let queues = config.receive_queues();
-    for queue in &queues {
-        let [own, shared] = bytes_of(queue);
-        table.add_row([queue.to_string(), payload_of(queue).to_string(), own.to_string(), shared.to_string()]);
-    }
-    if queues.len() > 1 {
-        let sums = [queues.bytes_per_connection(), queues.bytes_shared()].map(|bytes| bytes.to_string());
-        let [own, shared] = sums;
-        table.add_row(["together".into(), String::new(), own, shared]);
-    }
-    table
+    let row = |queue: &ReceiveQueue| {
+        let memory = match bytes_of(queue) {
+            [own, 0] => format!("{own} bytes per connection"),
+            [_, shared] => format!("{shared} bytes shared by all"),
+        };
+        ("receive queue", format!("{queue}: messages of up to {} bytes, {memory}", payload_of(queue)))
+    };
+    queues.iter().map(row).collect()
 }
 
 /// The same for programs.

@@ -1,10 +1,7 @@
 //! How the application's own memory would be registered, and who would watch it.
 
-use comfy_table::Table;
 use roci_msgcore::{Config, Pin};
 use serde_json::{Value, json};
-
-use super::new_table;
 
 /// What is done to it.
 fn pin(config: &Config) -> &'static str {
@@ -14,14 +11,12 @@ fn pin(config: &Config) -> &'static str {
     }
 }
 
-pub(super) fn table(config: &Config) -> Table {
+/// Names and values, for people.
+pub(super) fn rows(config: &Config) -> Vec<(&'static str, String)> {
     let info = config.registration().probe();
-    let mut table = new_table(["memory of the application", ""]);
-    table.add_row(["registered", pin(config)]).add_row(["watched by", info.monitor]);
-    if let Some(reason) = info.reason {
-        table.add_row(["not cached, because", &reason]);
-    }
-    table
+    let mut rows = vec![("registration", format!("{}; watched by {}", pin(config), info.monitor))];
+    rows.extend(info.reason.map(|reason| ("not cached", format!("because {reason}"))));
+    rows
 }
 
 /// The same for programs.
