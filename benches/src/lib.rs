@@ -1,7 +1,7 @@
 //! Micro-benchmarks; the code is in `benches/`. Run one with `cargo bench --package roci-benches --bench wire`.
 //!
 //! What a port carries, and what the stack carries over it, is measured by `roci perf`. The binaries `rc_instructions`,
-//! `part_instructions`, `piece_instructions`, `tag_instructions` and `one_sided_instructions` run some of what the benches time, for scripts/callgrind to count.
+//! `part_instructions`, `piece_instructions` and `worker_instructions` run some of what the benches time, for scripts/callgrind to count.
 
 pub mod counting;
 #[cfg(feature = "parts")]

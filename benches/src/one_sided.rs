@@ -16,7 +16,7 @@ const LEN: usize = 8;
 /// The handler of active messages.
 const COUNT: &str = "count";
 
-/// What `one_sided_instructions` counts: each from the call to its end at both ends.
+/// What `worker_instructions` counts: each from the call to its end at both ends.
 pub const ONE_SIDED: &PartTable = &[
     ("put_8", || exchange(OneSidedPair::put)),
     ("put_8_stream", || exchange(OneSidedPair::put_many)),

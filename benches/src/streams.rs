@@ -12,7 +12,7 @@ const PUT: usize = 64;
 /// Exchanges after which the streams are open, and their tables have grown.
 const WARM_UP: usize = 100;
 
-/// What `stream_instructions` counts.
+/// What `worker_instructions` counts.
 pub const STREAMS: &PartTable = &[("stream_64", there_and_back)];
 
 /// Bytes that go there through the one stream and come back through the other.

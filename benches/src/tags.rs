@@ -16,7 +16,7 @@ const UNDER_WAY: usize = 32;
 pub(crate) const ROUND_NS: u64 = 1_000;
 const SETTINGS: [(&str, &str); 3] = [("arena_size", "64MiB"), ("mtu", "256"), ("keepalive_s", "0")];
 
-/// What `tag_instructions` counts.
+/// What `worker_instructions` counts.
 pub const TAGS: &PartTable = &[("tag_8", || stream(1)), ("tag_8_stream", || stream(UNDER_WAY))];
 
 /// Two connected workers and their clock.
