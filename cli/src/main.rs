@@ -40,11 +40,12 @@ fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
         RociCommand::Lint(options) => commands::lint::run(&options),
         RociCommand::Info(options) => commands::info::run(&options),
         RociCommand::Doctor(options) => commands::doctor::run(&options),
+        RociCommand::Stat(options) => commands::stat::run(&options),
         RociCommand::Sim(options) => commands::sim::run(&options),
         RociCommand::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
             .map_or_else(|error| Err(error.into()), |never| match never {}),
-    }
         RociCommand::Agent => Ok(serve_launcher().map(|()| ExitCode::SUCCESS).map_err(failure::Failure::new)?),
+    }
 }
 
 /// Help goes to stdout; a mistake is one line on stderr, and status 2.

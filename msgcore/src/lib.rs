@@ -49,9 +49,10 @@ mod endpoint;
 #[doc(hidden)]
 pub mod internals;
 mod messaging;
+mod published;
 pub mod receive_queues;
-mod services;
 mod sentence;
+mod services;
 mod sync;
 mod units;
 mod worker;
@@ -73,6 +74,7 @@ pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::request::Request;
 pub use crate::core::stage::IllegalStep;
 pub use messaging::{Messaging, collectives};
+pub use published::PublishedStats;
 pub use roci_driver::{
     AdoptError, Buffer, ListError, ListRefused, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo,
     RegistrationStats, UserMemory, WrongKind,

@@ -10,3 +10,4 @@ pub(crate) mod perf;
 pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod soak;
+pub(crate) mod stat;

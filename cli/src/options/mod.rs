@@ -47,6 +47,8 @@ pub(crate) enum RociCommand {
     Info(InfoOptions),
     /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
     Doctor(DoctorOptions),
+    /// Show what running workers count and wait for
+    Stat(StatOptions),
     /// Run the reliable connection through the simulated, hostile network
     Sim(SimOptions),
     /// What `run` starts for each rank
@@ -270,6 +272,27 @@ pub(crate) struct DoctorOptions {
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct StatOptions {
+    /// Only this process, with all that it counts and waits for
+    pub(crate) pid: Option<u32>,
+    /// All that workers wait for, and each peer
+    #[arg(long)]
+    pub(crate) wide: bool,
+    /// Print one page, as is done for a pipe
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// How often the page is drawn, and over what rates are taken
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) interval: u64,
+    /// One JSON array, with every counter
+    #[arg(long, conflicts_with_all = ["once", "prometheus"])]
+    pub(crate) json: bool,
+    /// Prometheus' text format, with every counter
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) prometheus: bool,
 }
 
 #[derive(Args)]

@@ -166,6 +166,34 @@ pub struct LinkStats {
     pub injected_faults: u64,
 }
 
+impl LinkStats {
+    /// Every counter with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("rx_frames", self.rx_frames),
+            ("rx_bytes", self.rx_bytes),
+            ("tx_frames", self.tx_frames),
+            ("tx_bytes", self.tx_bytes),
+            ("tx_zero_copy", self.tx_zero_copy),
+            ("tx_full", self.tx_full),
+            ("tx_link_down", self.tx_link_down),
+            ("tx_too_long", self.tx_too_long),
+            ("tx_failed", self.tx_failed),
+            ("tx_not_roce", self.tx_not_roce),
+            ("rx_fragmented", self.rx_fragmented),
+            ("rx_ip_csum_errors", self.rx_ip_csum_errors),
+            ("rx_udp_csum_errors", self.rx_udp_csum_errors),
+            ("rx_handed_over", self.rx_handed_over),
+            ("rx_taken_over", self.rx_taken_over),
+            ("handover_lost", self.handover_lost),
+            ("tx_own_station", self.tx_own_station),
+            ("rx_missed", self.rx_missed),
+            ("injected_faults", self.injected_faults),
+        ]
+        .into_iter()
+    }
+}
+
 /// A port that sends and receives whole Ethernet frames.
 pub trait Link {
     /// A received frame: memory that nothing else writes.

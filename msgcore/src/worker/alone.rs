@@ -68,6 +68,7 @@ impl Worker {
         let local = local_ports(&config, &config.device_of(0)?, &ports.addresses[0], None);
         let ports = Ports { local, ..ports };
         let mut worker = Self::assemble(ports, &config)?;
+        worker.publish(&config);
         worker.linger = Some(Duration::from_millis(config.linger_ms));
         Ok(worker)
     }

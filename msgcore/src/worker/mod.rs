@@ -12,6 +12,7 @@ pub(crate) mod messages;
 pub mod one_sided;
 pub mod ports;
 pub(crate) mod protocols;
+mod publishing;
 pub(crate) mod report;
 pub mod stream;
 pub(crate) mod waiting;
@@ -38,6 +39,7 @@ use crate::endpoint::failure::EndpointEvent;
 use crate::endpoint::invariants::InvariantViolation;
 use crate::endpoint::wireup::OutgoingText;
 use crate::endpoint::{Endpoint, Neighbourhood, Parts};
+use crate::published::StatsWriter;
 use crate::services::tag::requests::Requests;
 
 use departures::Departures;
@@ -65,6 +67,8 @@ pub struct Worker<L: Link = LiveLink> {
     linger: Option<Duration>,
     /// When a wait last looked at what links do not show.
     last_glance: Instant,
+    /// What other processes see of it.
+    published: Option<Box<StatsWriter>>,
 }
 
 // Several threads may share a worker behind a lock.
@@ -97,6 +101,7 @@ impl Worker {
     /// Opens this rank of `job`.
     pub fn open_job(config: &Config, job: Job) -> Result<Self, WireupError> {
         let mut worker = Self::assemble(Ports::open(config, job)?, config)?;
+        worker.publish(config);
         if config.wireup == WireupTime::Static {
             worker.connect_all()?;
         }
@@ -167,6 +172,7 @@ impl<L: Link> Worker<L> {
             limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             linger: job.is_some().then(|| Duration::from_millis(config.linger_ms)),
             last_glance: Instant::now(),
+            published: None,
             job,
             mail,
         })

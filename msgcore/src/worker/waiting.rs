@@ -19,6 +19,7 @@ impl<L: Link> Worker<L> {
     /// What need not be looked at in every call; returns whether anything happened.
     #[inline(never)]
     pub(super) fn look_around(&mut self, is_quiet: bool) -> bool {
+        self.publish_if_due();
         self.endpoint.look_around() && self.look_at_peers(is_quiet)
     }
 
@@ -188,6 +189,7 @@ impl<L: Link> Worker<L> {
             return Ok(());
         }
         self.last_glance = Instant::now();
+        self.publish_if_due();
         self.look_at_peers(true);
         match &mut self.job {
             Some(job) if idle == Idle::Doubt => job.check().map_err(|error| OpError::Job(error.to_string())),

@@ -80,7 +80,7 @@ const FLOORS: [&[&str]; 9] = [
     &["core"],
     &["services"],
     &["config"],
-    &["endpoint", "backoff"],
+    &["endpoint", "backoff", "published"],
     &["worker"],
     &["dedicated"],
     &["messaging", "internals", "sentence", ""],
