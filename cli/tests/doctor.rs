@@ -19,7 +19,7 @@ fn row(said: &Value, name: &str) -> Value {
 
 #[test]
 fn the_default_device_would_run_wherever_these_tests_run() {
-    let (code, said) = doctor(&[]);
+    let (code, said) = doctor(&["--all"]);
     assert_eq!((code, &said["would_run"], &said["device"]), (Some(0), &true.into(), &"memif".into()));
     for name in ["arena", "huge pages 2M", "IOMMU", "vfio-pci", "locked memory", "userfaultfd", "processors", "ICRC"] {
         assert_ne!(row(&said, name)["finding"], "", "{name}");
@@ -27,6 +27,24 @@ fn the_default_device_would_run_wherever_these_tests_run() {
     let rows = said["checks"].as_array().expect("rows");
     assert!(rows.iter().all(|row| row["verdict"] != "missing"), "{said}");
     assert!(rows.iter().all(|row| row["verdict"] != "ok" || row["remedy"].is_null()), "{said}");
+}
+
+#[test]
+fn only_what_concerns_the_device_is_said_unless_all_is_asked_for() {
+    let names = |arguments: &[&str]| {
+        let (_, said) = doctor(arguments);
+        let rows = said["checks"].as_array().expect("rows").clone();
+        rows.into_iter().map(|row| row["check"].as_str().unwrap_or("").to_owned()).collect::<Vec<_>>()
+    };
+    let of_nics = ["IOMMU", "vfio-pci", "locked memory"];
+    for device in ["memif", "udp"] {
+        let names = names(&["--device", device]);
+        assert!(!names.iter().any(|name| of_nics.contains(&name.as_str()) || name == "packet sockets"), "{names:?}");
+        assert!(names.iter().any(|name| name == "arena"), "{names:?}");
+    }
+    let of_pci = names(&["--device", "pci:ffff:ff:1f.7"]);
+    assert!(of_nics.iter().all(|name| of_pci.iter().any(|it| it == name)), "{of_pci:?}");
+    assert!(names(&["--device", "af_packet:lo"]).iter().any(|name| name == "packet sockets"));
 }
 
 #[test]

@@ -269,6 +269,9 @@ pub(crate) struct InfoOptions {
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub(crate) port: PortOptions,
+    /// Also what concerns other devices only
+    #[arg(long)]
+    pub(crate) all: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

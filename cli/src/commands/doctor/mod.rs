@@ -1,7 +1,8 @@
 //! `roci doctor`: what this machine lacks, and the command that mends it.
 //!
 //! A row is *missing* where the device that was asked for would not run for the want of it, and a *note* where
-//! something else would, or would run better. The status is 0 unless something is missing.
+//! something else would, or would run better. The status is 0 unless something is missing. What makes no difference to the
+//! device is left out, unless all is asked for.
 
 mod cards;
 mod check;
@@ -14,6 +15,7 @@ mod sockets;
 
 use std::process::ExitCode;
 
+use roci_driver::link::dpdk::Device;
 use roci_driver::link::live::LinkDevice;
 use serde_json::{Value, json};
 
@@ -35,6 +37,7 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
         .chain(limits::checks(&machine, &device, config.arena_size))
         .chain(sockets::checks(&machine, &device, &config))
         .chain(processor::checks(&machine))
+        .filter(|check| options.all || check.verdict == CheckVerdict::Missing || concerns(&device, &check.name))
         .collect();
     if options.json {
         output::line(as_json(&device, &checks))?;
@@ -43,6 +46,18 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
     }
     let is_missing = checks.iter().any(|check| check.verdict == CheckVerdict::Missing);
     Ok(if is_missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether a finding makes a difference to a device: a NIC's driver is nothing to a socket.
+fn concerns(device: &LinkDevice, check: &str) -> bool {
+    let is_nic = matches!(device.dpdk(), Some(Device::Pci(_) | Device::Eal(_)));
+    let is_interface = matches!(device.dpdk(), Some(Device::AfPacket(_) | Device::Eal(_)));
+    match check {
+        "IOMMU" | "vfio-pci" | "hugetlbfs" | "locked memory" | "isolated processors" => is_nic,
+        "packet sockets" => is_interface,
+        check if check.starts_with("NIC") => is_nic,
+        _ => true,
+    }
 }
 
 /// The memory that a worker would have: the very thing was tried.
