@@ -174,19 +174,43 @@ fn perf_measures_messages_and_streams_of_a_dedicated_engine_and_verifies_them() 
 }
 
 #[test]
-fn perf_runs_between_a_server_and_a_client_too() {
+fn perf_runs_between_a_server_and_clients_one_after_the_other() {
     let _alone = alone();
-    // memif joins one host's processes through the job's directory, which two strangers do not share.
-    let server = command(&["perf", "tag_lat", "--listen", "127.0.0.1:47911"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("roci starts");
+    let client = || {
+        let client = command(&["perf", "tag_lat", "--size", "8", "--iters", "100", "--json", "127.0.0.1:47911"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        client.expect("roci starts")
+    };
+    // A client waits for its server, and says so.
+    let early = client();
     std::thread::sleep(Duration::from_millis(300));
-    let client = roci(&["perf", "tag_lat", "127.0.0.1:47911"]);
-    let line = client.failed_with_one_line();
-    assert!(line.contains("device memif joins processes of one host only"), "{line}");
-    finish(server).failed_with_one_line();
+    // It would serve on: it ends after so long, whatever becomes of this test.
+    let mut server = std::process::Command::new("timeout");
+    let words = ["60", env!("CARGO_BIN_EXE_roci"), "perf", "tag_lat", "--size", "8", "--iters", "100"];
+    server.args(words).args(["--listen", "127.0.0.1:47911"]);
+    let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("coreutils");
+    let early = finish(early).succeeded();
+    assert_eq!((rows(&early.stdout)[0]["device"].as_str(), early.stderr.lines().count()), (Some("udp"), 1));
+    assert!(early.stderr.contains("waiting for a server at 127.0.0.1:47911"), "{}", early.stderr);
+    // One that wants something else ends nothing but itself; and the next one is served.
+    let other = roci(&["perf", "tag_lat", "--size", "9", "127.0.0.1:47911"]).failed_with_one_line();
+    assert!(other.contains("the peer was given other tests, sizes"), "{other}");
+    assert_eq!(rows(&finish(client()).succeeded().stdout).len(), 1);
+    let pid = Pid::from_raw(server.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::TERM).expect("it serves on");
+    let said = finish(server).stderr;
+    assert!(said.matches("waiting for a client at 127.0.0.1:47911").count() >= 3, "{said}");
+    assert!(said.matches("connected from 127.0.0.1:").count() == 3, "{said}");
+}
+
+#[test]
+fn a_server_and_a_client_refuse_a_device_that_joins_the_processes_of_one_job() {
+    for end in [&["--listen", "127.0.0.1:0"][..], &["127.0.0.1:47911"]] {
+        let line = roci(&[&["perf", "tag_lat", "--device", "memif"], end].concat()).failed_with_one_line();
+        assert!(line.contains("device memif joins processes of one host only"), "{line}");
+    }
 }
 
 #[test]

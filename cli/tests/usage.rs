@@ -193,8 +193,12 @@ fn commands_that_need_a_job_say_how_to_get_one() {
 #[test]
 fn a_missing_server_and_a_missing_interface_are_named() {
     let _alone = alone();
-    let line = roci(&["perf", "tag_lat", "127.0.0.1:1", "--device", "af_packet:lo"]).failed_with_one_line();
-    assert!(line.contains("cannot reach the launcher at tcp:127.0.0.1:1"), "{line}");
+    let mut client = command(&["perf", "tag_lat", "127.0.0.1:1", "--device", "af_packet:lo"]);
+    client.env("ROCI_CONNECT_TIMEOUT_S", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = finish(client.spawn().expect("roci starts"));
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    assert!(!ended.status.success() && lines[0] == "roci: waiting for a server at 127.0.0.1:1", "{lines:?}");
+    assert!(lines[1].contains("cannot reach the launcher at tcp:127.0.0.1:1"), "{lines:?}");
     let ended = roci(&["run", "-n", "1", "--device", "af_packet:nosuch0", "roci", "soak", "--seconds", "1"]);
     // One rank has no peers, and needs no port.
     ended.succeeded();

@@ -67,7 +67,8 @@ impl Acceptor {
             };
             strangers = strangers.into_iter().zip(has_said).filter_map(attend).collect();
             paused_until = paused_until.filter(|&until| now < until);
-            if !has_new {
+            // Who connects now is the next board's, if there is one at this listener.
+            if !has_new || self.board.strong_count() == 0 {
                 continue;
             }
             let Err(error) = self.accept(&mut strangers) else {
@@ -153,7 +154,7 @@ impl Acceptor {
             Ok(rank) => {
                 let board = self.board.upgrade()?;
                 let said = [format!("hello {rank}").as_bytes(), &stranger.said[end..]].concat();
-                start_session(board, stranger.stream, said, self.fails_ranks);
+                start_session(board, stranger.stream, stranger.from, said, self.fails_ranks);
                 None
             }
             Err(reason) => stranger.refuse(reason),

@@ -102,6 +102,14 @@ impl Board {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
+    /// Where a rank has come from, once it has: an address, or `this host`.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn origin(&self, rank: Rank) -> Option<String> {
+        self.shared.lock().origins[rank].clone()
+    }
+
     /// How many ranks have not come yet.
     pub fn missing(&self) -> usize {
         self.shared.lock().comings.iter().filter(|&&count| count == 0).count()
@@ -137,10 +145,16 @@ impl Board {
 }
 
 /// Serves a connection that has begun to speak, on a thread of its own.
-pub(super) fn start_session(shared: Arc<SharedBoard>, mut stream: JobStream, said: Vec<u8>, fails_ranks: bool) {
+pub(super) fn start_session(
+    shared: Arc<SharedBoard>,
+    mut stream: JobStream,
+    from: String,
+    said: Vec<u8>,
+    fails_ranks: bool,
+) {
     let started = prepare(&mut stream).and_then(|writer| {
         let session = move || {
-            let guest = session(&shared, said.chain(stream), writer);
+            let guest = session(&shared, from, said.chain(stream), writer);
             match guest.rank {
                 Some(rank) if fails_ranks => shared.fail_rank(rank, &reason_of_leaving(rank)),
                 Some(rank) => shared.leave_behind(rank, guest.generation),
@@ -164,8 +178,8 @@ fn prepare(stream: &mut JobStream) -> io::Result<JobStream> {
 }
 
 /// Serves one connection until it ends; returns who it was. An error is its end.
-fn session(shared: &SharedBoard, reader: impl Read, writer: impl Write + Send + 'static) -> RankSession {
-    let mut guest = RankSession { outbox: Arc::default(), rank: None, generation: 0 };
+fn session(shared: &SharedBoard, from: String, reader: impl Read, writer: impl Write + Send + 'static) -> RankSession {
+    let mut guest = RankSession { outbox: Arc::default(), from, rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
     let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
     match started {
@@ -179,6 +193,7 @@ fn session(shared: &SharedBoard, reader: impl Read, writer: impl Write + Send + 
 /// The session of one connection, and the rank at its other end.
 struct RankSession {
     outbox: Arc<Outbox>,
+    from: String,
     /// The rank that it said it is.
     rank: Option<Rank>,
     /// How often that rank has come, this time included.
@@ -252,6 +267,7 @@ impl SharedBoard {
         }
         state.mailboxes.claim(rank, &guest.outbox);
         guest.rank = Some(rank);
+        state.origins[rank] = Some(guest.from.clone());
         guest.generation = state.come(rank);
         let others = state.gone.iter().filter(|&(&gone, _)| gone != rank);
         others.for_each(|(_, line)| guest.outbox.tell(line.clone()));

@@ -11,6 +11,8 @@ use crate::values::Values;
 /// What a board knows of its job.
 pub(super) struct JobState {
     pub(super) values: Values,
+    /// Where each rank has come from, once it has.
+    pub(super) origins: Vec<Option<String>>,
     /// How often each rank has come: a generation of the job is what all of them are in between one hello and the next.
     pub(super) comings: Vec<u64>,
     /// Sessions in the present barrier of each generation, each at most once.
@@ -34,6 +36,7 @@ impl JobState {
     pub(super) fn new(size: usize) -> Self {
         Self {
             values: Values::default(),
+            origins: vec![None; size],
             comings: vec![0; size],
             barriers: BTreeMap::new(),
             mailboxes: Mailboxes::new(size),

@@ -138,9 +138,12 @@ pub(crate) struct PerfOptions {
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
     #[arg(value_name = "PEER", conflicts_with = "listen")]
     pub(crate) peer: Option<String>,
-    /// Be the server for one client, at this ADDRESS:PORT; of --perftest it is 0.0.0.0:18515 otherwise
+    /// Be the server at this ADDRESS:PORT, of one client after the other; of --perftest it is 0.0.0.0:18515 otherwise, and serves one
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
+    /// Serve one client, and end
+    #[arg(long, requires = "listen")]
+    pub(crate) once: bool,
     /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
     /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
     #[arg(long, value_name = "TEST", conflicts_with_all = [

@@ -15,20 +15,19 @@ mod pattern;
 mod perftest;
 mod raw;
 mod raw_header;
+mod remote;
 mod report;
 mod stream;
 mod tag;
 mod touch;
 mod verbs;
 
-use std::net::TcpListener;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use roci_launcher::{Board, Job, JobSpec, Token};
+use roci_launcher::{Job, JobSpec};
 use roci_msgcore::ports::{self, queue_pair_params};
 use roci_msgcore::stream::StreamConfig;
-use roci_msgcore::{Config, DedicatedWorker, Fabric, WireupError, Worker};
+use roci_msgcore::{Config, DedicatedWorker, Fabric, Worker};
 
 pub(crate) use self::kind::{EngineMode, PerfTest, UpToStep};
 use self::lane::VerbsEnd;
@@ -36,12 +35,10 @@ pub(crate) use self::memory::PayloadMemory;
 use self::messenger::Messenger;
 use self::report::{ReportPrinter, Row};
 use super::run::{self, changed_knobs};
-use crate::failure::{Failure, FailureContext};
+use crate::failure::Failure;
 use crate::options::PerfOptions;
 use crate::resources::cpu_ns;
 
-/// So long a server waits for its client to hang up when both are done.
-const FAREWELL: Duration = Duration::from_secs(5);
 /// A stream has at most so many messages under way; a queue pair holds as many receives.
 pub(crate) const MOST_IN_FLIGHT: usize = 64;
 
@@ -90,21 +87,11 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     if !options.depth.is_empty() && has(|test| !test.is_stream()) {
         return Err(Failure::new("--depth is for send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw"));
     }
-    let mut config = options.device.config()?.over_its_device();
-    if options.listen.is_some() || options.peer.is_some() {
-        config = config.for_several_hosts();
-        check_reach(&config, usize::from(options.listen.is_some()))?;
-    }
-    if let Some(address) = &options.listen {
-        let (board, job) = listen(address, &config)?;
-        let code = measure(options, &config, job)?;
-        // The client prints, and the last word that it waits for comes from this process.
-        board.outlast(0, FAREWELL);
-        return Ok(code);
-    }
-    if let Some(peer) = &options.peer {
-        let job = Job::connect(&format!("tcp:{peer}"), &Token::from_environment()?, 0, 2, patience(&config))?;
-        return measure(options, &config, job);
+    let config = options.device.config()?.over_its_device();
+    match (&options.listen, &options.peer) {
+        (Some(address), _) => return remote::serve(address, options, &config.for_several_hosts()),
+        (None, Some(server)) => return remote::call(server, options, &config.for_several_hosts()),
+        (None, None) => {}
     }
     if let Some(job) = ports::join_if_started(&config)? {
         return measure(options, &config, job);
@@ -113,28 +100,6 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
     let arguments = arguments.map_err(|_| Failure::new("an argument is not UTF-8"))?;
     let program = std::iter::once("roci".to_owned()).chain(arguments).collect();
     run::launch(&JobSpec { environment: changed_knobs(&config), pin: true, ..JobSpec::new(2, program) })
-}
-
-/// Refuses a point-to-point device for two processes that were not started together: they can meet on a network only. Each
-/// checks this before it connects to the other, or it would report the other's end instead.
-fn check_reach(config: &Config, rank: usize) -> Result<(), Failure> {
-    let device = config.device_of(rank)?;
-    if device.is_point_to_point() { Err(WireupError::NeedsOneHost(device).into()) } else { Ok(()) }
-}
-
-/// Waits for one client. The client is rank 0, because it prints.
-fn listen(address: &str, config: &Config) -> Result<(Board, Job), Failure> {
-    let token = Token::from_environment()?;
-    let listener = TcpListener::bind(address).context(format!("cannot listen at {address}"))?;
-    let place = listener.local_addr().context("cannot listen")?;
-    let board = Board::new(2, token.clone());
-    board.serve_tcp(listener).context("cannot listen")?;
-    let job = Job::connect(&format!("tcp:{place}"), &token, 1, 2, patience(config))?;
-    Ok((board, job))
-}
-
-fn patience(config: &Config) -> Duration {
-    Duration::from_secs(config.connect_timeout_s)
 }
 
 fn measure(options: &PerfOptions, config: &Config, mut job: Job) -> Result<ExitCode, Failure> {

@@ -89,7 +89,7 @@ impl Tool for RociPerf {
                 let [client, server] = RunSetup::addresses(place)
                     .map(|ip| if self.sockets { format!("udp:{ip}") } else { interface.clone() });
                 let address = format!("{}:{port}", RunSetup::server_address(place));
-                let server = with(line(Side::Server), &["--device", &server, "--listen", &address]);
+                let server = with(line(Side::Server), &["--device", &server, "--once", "--listen", &address]);
                 Lines::pair(server, with(line(Side::Client), &["--device", &client, &address, "--json"]))
             }
             Topology::Host if self.sockets => Lines::alone(with(line(Side::Both), &["--device", "udp", "--json"])),
