@@ -4,11 +4,17 @@
 mod common;
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Ended, alone, children, command, finish, is_alive, roci};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
+
+fn pid_of(process: u32) -> Pid {
+    Pid::from_raw(process.cast_signed()).expect("a process")
+}
 
 /// Words of a job on two hosts.
 fn on_two<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
@@ -77,7 +83,7 @@ fn ranks_run_where_and_with_what_was_asked_for() {
     let line = roci(&["run", "-n", "1", "-x", "NOT_SET_ANYWHERE", "true"]).failed_with_one_line();
     assert!(line.contains("NOT_SET_ANYWHERE is not set here"), "{line}");
     let line = roci(&on_two(&["-n", "2", "-wdir", "/nonexistent", "true"])).failed_with_one_line();
-    assert!(line.contains("cannot start ranks on red: cannot enter /nonexistent"), "{line}");
+    assert!(line.contains("cannot start ranks on ") && line.contains(": cannot enter /nonexistent"), "{line}");
 }
 
 #[test]
@@ -131,6 +137,88 @@ fn a_host_that_cannot_be_used_is_named_with_the_reason() {
     assert!(line.contains("device memif joins processes of one host only"), "{line}");
 }
 
+/// More than every pipe on the way holds, and a reader that takes its time.
+#[test]
+fn no_output_is_lost_however_slowly_it_is_read() {
+    let _alone = alone();
+    let mut job = command(&on_two(&["-n", "8", "--exit-timeout", "0", "seq", "1", "20000"]));
+    let mut job = job.stdout(Stdio::piped()).spawn().expect("roci starts");
+    let mut out = job.stdout.take().expect("piped");
+    std::thread::sleep(Duration::from_secs(1));
+    let (mut lines, mut chunk) = (0, [0; 4096]);
+    loop {
+        let count = out.read(&mut chunk).expect("a pipe");
+        if count == 0 {
+            break;
+        }
+        lines += String::from_utf8_lossy(&chunk[..count]).matches('\n').count();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((lines, job.wait().expect("a child of ours").code()), (160_000, Some(0)));
+}
+
+#[test]
+fn a_rank_whose_output_has_no_reader_ends_and_a_full_disk_is_reported() {
+    let _alone = alone();
+    let mut job = command(&on_two(&["-n", "1", "yes"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roci starts");
+    let mut line = [0; 2];
+    job.stdout.as_mut().expect("piped").read_exact(&mut line).expect("it writes");
+    drop(job.stdout.take());
+    assert_eq!(finish(job).code(), Some(141), "SIGPIPE");
+    let full = command(&on_two(&["-n", "1", "echo", "hi"]))
+        .stdout(std::fs::File::options().write(true).open("/dev/full").expect("a device"))
+        .stderr(Stdio::piped())
+        .spawn();
+    let ended = finish(full.expect("roci starts"));
+    assert!(ended.stderr.contains("cannot write the output of rank 0: No space left"), "{}", ended.stderr);
+    let line = roci(&on_two(&["-n", "2", "--output", "/nonexistent/%r", "true"])).failed_with_one_line();
+    assert!(line.contains("cannot write a rank's output: /nonexistent/0"), "{line}");
+}
+
+/// A terminal sends its signals to the whole group: the ranks get them from the launcher, and may end as they like.
+#[test]
+fn an_interrupt_at_the_terminal_leaves_ranks_time_to_end() {
+    let _alone = alone();
+    let trap = "trap 'echo cleaned up; exit 3' INT; echo x; while :; do sleep 0.05; done";
+    let mut job = command(&on_two(&["-n", "2", "bash", "-c", trap]));
+    job.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut job = job.spawn().expect("roci starts");
+    let mut said = [0; 4];
+    job.stdout.as_mut().expect("piped").read_exact(&mut said).expect("both ranks run");
+    kill_process_group(pid_of(job.id()), Signal::INT).expect("it runs");
+    let ended = finish(job);
+    assert_eq!(ended.code(), Some(130), "{}", ended.stderr);
+    assert_eq!(ended.stdout.matches("cleaned up").count(), 2, "{}", ended.stdout);
+}
+
+#[test]
+fn a_launcher_ends_whatever_its_hosts_do() {
+    let _alone = alone();
+    // A shell that never starts anything.
+    let shell = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(shell.path(), "exec sleep 600\n").expect("room on the disk");
+    let shell_command = format!("sh {}", shell.path().display());
+    let mut job = command(&["run", "--remote-shell", &shell_command, "-hosts", "red", "-n", "1", "true"]);
+    let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roci starts");
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(pid_of(job.id()), Signal::TERM).expect("it runs");
+    assert_eq!(finish(job).code(), Some(143));
+    // An agent that is stopped.
+    let mut job = command(&on_two(&["-n", "2", "--exit-timeout", "0", "sh", "-c", "echo x; exec sleep 600"]));
+    let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roci starts");
+    let mut said = [0; 4];
+    job.stdout.as_mut().expect("piped").read_exact(&mut said).expect("both ranks run");
+    let agents = children(job.id());
+    kill_process(pid_of(agents[0]), Signal::STOP).expect("it runs");
+    kill_process(pid_of(job.id()), Signal::TERM).expect("it runs");
+    assert_eq!(finish(job).code(), Some(143));
+    assert!(!agents.iter().any(|&agent| is_alive(agent)));
+}
+
 /// Whatever becomes of the launcher, its agents end, and their ranks.
 #[test]
 fn no_rank_of_any_host_outlives_the_launcher() {
@@ -164,8 +252,7 @@ fn an_agent_that_is_lost_fails_its_ranks() {
     let mut said = [0; 4];
     job.stdout.as_mut().expect("piped").read_exact(&mut said).expect("both ranks run");
     let agents = children(job.id());
-    let pid = rustix::process::Pid::from_raw(agents[0].cast_signed()).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    kill_process(pid_of(agents[0]), Signal::KILL).expect("it runs");
     let ended = finish(job);
     assert_eq!(ended.code(), Some(255));
     assert!(ended.stderr.contains(" is lost: the remote shell has ended"), "{}", ended.stderr);

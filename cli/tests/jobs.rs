@@ -399,7 +399,8 @@ fn output_is_put_behind_its_rank_on_request() {
     let there = roci(&["run", "-n", "2", "-hosts", "a,b", "-show", "prog", "it's"]).succeeded().stdout;
     let lines: Vec<_> = there.lines().collect();
     assert!(lines.len() == 4 && lines[0].starts_with("export ROCI_TOKEN="), "{there}");
-    assert!(lines[2].contains(" a 'export ROCI_TOKEN='$ROCI_TOKEN'; cd /"), "{there}");
+    assert!(lines[2].starts_with("printf '%s\\n' \"$ROCI_TOKEN\" | ssh "), "{there}");
+    assert!(lines[2].contains(" a 'read -r ROCI_TOKEN; export ROCI_TOKEN; cd /"), "{there}");
     assert!(lines[3].contains(" b ") && lines[3].contains("ROCI_RANK=1 "), "{there}");
 }
 

@@ -106,8 +106,11 @@ fn a_manager_that_is_none_is_named() {
         roci.env("PMI_FD", "5").env("PMI_RANK", "0").env("PMI_SIZE", "1").env(name, value);
         finish(roci.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roci starts")).failed_with_one_line()
     };
-    assert!(complaint("PMI_FD", "77").contains("descriptor 77 of PMI_FD is not open"));
-    assert!(complaint("PMI_FD", "0").contains("descriptor 0 of PMI_FD is not open"), "standard input is no manager");
+    assert!(complaint("PMI_FD", "77").contains("descriptor 77 of PMI_FD is no open socket"));
+    assert!(
+        complaint("PMI_FD", "0").contains("descriptor 0 of PMI_FD is no open socket"),
+        "standard input is no manager"
+    );
     assert!(complaint("PMI_FD", "x").contains("PMI_FD=x is no number"));
     assert!(complaint("PMI_RANK", "1").contains("PMI_RANK=1"));
     // It hangs up.
@@ -143,6 +146,17 @@ fn tasks_of_slurm_on_one_node_meet_without_a_plugin_and_leave_nothing_behind() {
     let row: Value = serde_json::from_str(&outputs[2]).expect("an object");
     assert_eq!((&row["ranks"], &row["errors"]), (&3.into(), &0.into()), "{row}");
     assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+}
+
+/// The end of its own session is all that a rank alone waits for.
+#[test]
+fn a_task_alone_leaves_nothing_behind_either() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    for _ in 0..5 {
+        finish(task(0, 1, "node7", directory.path()).spawn().expect("roci starts")).succeeded();
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+    }
 }
 
 #[test]

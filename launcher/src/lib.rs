@@ -57,7 +57,7 @@ pub use client::Job;
 pub use error::JobError;
 pub use inbox::Departure;
 pub use local::LocalMail;
-pub use managed::own_addresses;
+pub use managed::{is_private, own_addresses};
 pub use reminder::Reminder;
 pub use supervise::{
     EXIT_TIMEOUT, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, allowed_cpus, become_rank, launch,

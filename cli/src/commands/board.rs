@@ -1,11 +1,13 @@
 //! `roci board`: serves the job of ranks that are started by hand, and says which variables they need.
 
+use std::fs::DirBuilder;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use roci_launcher::{Board, JOB, RANK, Reminder, SIZE, TOKEN, Token, own_addresses};
+use roci_launcher::{Board, JOB, RANK, Reminder, SIZE, TOKEN, Token, is_private, own_addresses};
 
 use crate::failure::{Failure, FailureContext};
 use crate::options::BoardOptions;
@@ -69,8 +71,16 @@ fn first_address(is_ipv4: bool) -> IpAddr {
 /// For ranks of this user's on this host, whom the kernel vouches for. Where the socket is, their own are, too.
 fn serve_this_host(size: usize, path: &str) -> Result<(Board, String, Token), Failure> {
     let doing = || format!("cannot listen at {path}");
-    if let Some(directory) = Path::new(path).parent() {
-        std::fs::create_dir_all(directory).context(doing())?;
+    let directory = Path::new(path).parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    if !directory.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).context(doing())?;
+    }
+    if !is_private(directory) {
+        let shown = directory.display();
+        return Err(Failure::new(format!(
+            "cannot listen at {path}: others may enter {shown}, where the sockets of all ranks are: chmod 700 {shown}, or name another one"
+        )));
     }
     let board = Board::new(size, Token::default());
     board.serve_unix(Path::new(path)).context(doing())?;

@@ -138,12 +138,8 @@ pub(crate) struct PerfOptions {
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
     #[arg(value_name = "PEER", conflicts_with = "listen")]
     pub(crate) peer: Option<String>,
-    /// Be the server at this ADDRESS:PORT, of one client after the other; of --perftest it is 0.0.0.0:18515 otherwise, and serves one
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<String>,
-    /// Serve one client, and end
-    #[arg(long, requires = "listen")]
-    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
     /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
     /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
     #[arg(long, value_name = "TEST", conflicts_with_all = [
@@ -185,6 +181,17 @@ pub(crate) struct PerfOptions {
     /// Where the worker lives of tests of tags, streams, puts, gets, fadd_lat and active messages
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
+}
+
+/// The server of two processes that were not started together.
+#[derive(Args)]
+pub(crate) struct ServerOptions {
+    /// Be the server at this ADDRESS:PORT, of one client after the other; of --perftest it is 0.0.0.0:18515 otherwise, and serves one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Serve one client, and end
+    #[arg(long, requires = "listen")]
+    pub(crate) once: bool,
 }
 
 #[derive(Args)]

@@ -1,5 +1,6 @@
 //! What `roci run` takes, and the commands that it starts.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -125,39 +126,42 @@ pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) ->
         spelled.extend(arguments);
         return spelled;
     }
-    const WITH_VALUE: [&str; 17] = [
-        "-n",
-        "-x",
-        "--ranks",
-        "--np",
-        "--device",
-        "--eal",
-        "--faults",
-        "--pcap",
-        "--paramfile",
-        "--workers",
-        "--hosts",
-        "--hostfile",
-        "--remote-shell",
-        "--env",
-        "--wdir",
-        "--debugger",
-        "--output",
-    ];
-    const ONE_HYPHEN: [&str; 8] = ["-np", "-hosts", "-hostfile", "-paramfile", "-show", "-debug", "-xterm", "-wdir"];
+    let options = LongOptions::of_run();
     while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
-        let argument = match argument.to_str() {
-            Some(word) if ONE_HYPHEN.contains(&word) => format!("-{word}").into(),
-            _ => argument,
-        };
-        let takes_value = argument.to_str().is_some_and(|text| WITH_VALUE.contains(&text));
-        spelled.push(argument);
+        let word = argument.to_str().unwrap_or_default();
+        let is_long =
+            word.strip_prefix('-').is_some_and(|name| options.0.contains_key(name.split('=').next().unwrap_or(name)));
+        let word = if is_long { format!("-{word}") } else { word.to_owned() };
+        let takes_value = options.takes_value(&word);
+        spelled.push(if is_long { word.into() } else { argument });
         if takes_value {
             spelled.extend(arguments.next());
         }
     }
     spelled.extend(arguments);
     spelled
+}
+
+/// The long options of `roci run`, and whether each takes a value.
+struct LongOptions(BTreeMap<String, bool>);
+
+impl LongOptions {
+    fn of_run() -> Self {
+        let command = RunOptions::augment_args(clap::Command::new("run"));
+        let names = |option: &clap::Arg| {
+            let aliases = option.get_all_aliases().unwrap_or_default().into_iter();
+            let takes_value = option.get_action().takes_values();
+            let names = aliases.chain(option.get_long()).map(str::to_owned).collect::<Vec<_>>();
+            names.into_iter().map(move |name| (name, takes_value))
+        };
+        Self(command.get_opts().chain(command.get_arguments()).flat_map(names).collect())
+    }
+
+    /// Whether the next word belongs to this one.
+    fn takes_value(&self, word: &str) -> bool {
+        let long = word.strip_prefix("--").and_then(|name| self.0.get(name));
+        matches!(word, "-n" | "-x") || long.is_some_and(|&takes_value| takes_value)
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +177,9 @@ mod tests {
         assert_eq!(spell("roci run -n 2 -paramfile f -show p -show"), "roci run -n 2 --paramfile f --show p -show");
         assert_eq!(spell("roci run -np 2 -hosts a,b -x -n p"), "roci run --np 2 --hosts a,b -x -n p");
         assert_eq!(spell("roci run --eal -show p"), "roci run --eal -show p");
+        assert_eq!(spell("roci run -exit-timeout 3 -hosts a,b p -np"), "roci run --exit-timeout 3 --hosts a,b p -np");
+        assert_eq!(spell("roci run -hosts=a -n2 -wdir / p"), "roci run --hosts=a -n2 --wdir / p");
+        assert_eq!(spell("roci run --prefix p -n"), "roci run --prefix p -n", "a switch takes no value");
         assert_eq!(spell("roci perf -show"), "roci perf -show");
         assert_eq!(spell("roci"), "roci");
     }

@@ -27,6 +27,9 @@ use slurm::SlurmStep;
 use crate::supervise::JobDirectory;
 use crate::{Board, JobError, MAX_RANKS, Rank, Reminder, Token};
 
+/// How long the board may take to see that rank 0's own session has ended.
+const OWN_END: Duration = Duration::from_secs(1);
+
 /// This process's part in a job whose launcher serves no board.
 pub(crate) struct ManagedJob {
     pub(crate) rank: Rank,
@@ -103,7 +106,12 @@ impl ManagedJob {
             }
         }
         let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
-        if directory.is_some() && board.close() {
+        if directory.is_none() {
+            return;
+        }
+        // Its own session has ended, too, which the board sees a moment later.
+        board.outlast_generation(0, generation, Instant::now() + OWN_END);
+        if board.close() {
             // The next job of this process gets a board of its own.
             *directory = None;
             *JOINED.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -154,7 +162,7 @@ fn publish(manager: ProcessManager, text: Option<String>, timeout: Duration) -> 
 }
 
 /// Whether a directory is this user's, and others may not enter it.
-fn is_private(directory: &Path) -> bool {
+pub fn is_private(directory: &Path) -> bool {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     const OTHERS_RIGHTS: u32 = 6;
     std::fs::symlink_metadata(directory).is_ok_and(|found| {

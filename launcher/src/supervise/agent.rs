@@ -1,10 +1,11 @@
 //! The launcher's agent on another host: it starts the ranks of that host, and ends with them when the launcher hangs up.
 
-use std::io::{self, BufReader, Stdin, Write};
+use std::collections::BTreeSet;
+use std::io::{self, BufReader, Stdin};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -46,7 +47,7 @@ impl AgentJob {
 /// No launcher is there, or it does not say what to start. What goes wrong later is the launcher's to report.
 pub fn serve_launcher() -> io::Result<()> {
     let mut from = BufReader::new(io::stdin());
-    let output = Arc::new(Mutex::new(io::stdout()));
+    let output = AgentOutput::default();
     let frame = AgentFrame::read_from(&mut from)?.filter(|frame| frame.kind == FrameKind::Job);
     let frame =
         frame.ok_or_else(|| io::Error::other("an agent is started by 'roci run -hosts', and by nothing else"))?;
@@ -55,7 +56,7 @@ pub fn serve_launcher() -> io::Result<()> {
     match start(agent_job, sender, output.clone()) {
         Ok((ranks, count, input, place)) => {
             let ranks = Arc::new(Mutex::new(Some(ranks)));
-            say(&output, &AgentFrame::new(FrameKind::Started, 0, place))?;
+            output.say(&AgentFrame::new(FrameKind::Started, 0, place))?;
             let orders = LauncherOrders { ranks: ranks.clone(), input, output: output.clone() };
             thread::Builder::new().spawn(move || orders.obey(from))?;
             report_ends(count, &events, &output);
@@ -64,28 +65,51 @@ pub fn serve_launcher() -> io::Result<()> {
             }
             Ok(())
         }
-        Err(failure) => say(&output, &AgentFrame::new(FrameKind::Failed, 0, failure.to_string())),
+        Err(failure) => output.say(&AgentFrame::new(FrameKind::Failed, 0, failure.to_string())),
+    }
+}
+
+/// The way to the launcher.
+#[derive(Clone, Default)]
+struct AgentOutput {
+    /// What each frame is written with.
+    lock: Arc<Mutex<()>>,
+    /// Streams of ranks that the launcher has no reader for any more.
+    closed: Arc<Mutex<BTreeSet<(Rank, OutputStream)>>>,
+}
+
+impl AgentOutput {
+    fn say(&self, frame: &AgentFrame) -> io::Result<()> {
+        let _one_at_a_time = lock(&self.lock);
+        frame.write_to(io::stdout())
+    }
+
+    /// Sends what a rank has written. An error has its pipe closed.
+    fn pass_on(&self, rank: Rank, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
+        if lock(&self.closed).contains(&(rank, stream)) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let kind = match stream {
+            OutputStream::Out => FrameKind::Out,
+            OutputStream::Err => FrameKind::Err,
+        };
+        self.say(&AgentFrame::new(kind, rank, bytes))
+    }
+
+    fn close(&self, rank: Rank, name: &str) {
+        let stream = [OutputStream::Out, OutputStream::Err].into_iter().find(|stream| stream.name() == name);
+        lock(&self.closed).extend(stream.map(|stream| (rank, stream)));
     }
 }
 
 type StartedRanks = (LocalRanks, usize, Option<ChildStdin>, String);
 
-fn start(
-    agent_job: AgentJob,
-    events: Sender<LaunchEvent>,
-    output: Arc<Mutex<io::Stdout>>,
-) -> Result<StartedRanks, LaunchError> {
+fn start(agent_job: AgentJob, events: Sender<LaunchEvent>, output: AgentOutput) -> Result<StartedRanks, LaunchError> {
     let AgentJob { job, firsts, board, directory } = agent_job;
     std::env::set_current_dir(&directory)
         .map_err(LaunchError::system(format!("cannot enter {}", directory.display())))?;
     let (place, token) = find_board(&board)?;
-    let send = move |rank, stream, bytes: &[u8]| {
-        let kind = match stream {
-            OutputStream::Out => FrameKind::Out,
-            OutputStream::Err => FrameKind::Err,
-        };
-        say(&output, &AgentFrame::new(kind, rank, bytes))
-    };
+    let send = move |rank, stream, bytes: &[u8]| output.pass_on(rank, stream, bytes);
     let mut ranks = LocalRanks::new(Arc::new(job), token, OutputRoute::Chunks(Arc::new(send)), events)?;
     let mut input = None;
     for (index, &rank) in firsts.iter().enumerate() {
@@ -124,19 +148,21 @@ fn shell_client() -> Option<IpAddr> {
 struct LauncherOrders {
     ranks: Arc<Mutex<Option<LocalRanks>>>,
     input: Option<ChildStdin>,
-    output: Arc<Mutex<io::Stdout>>,
+    output: AgentOutput,
 }
 
 impl LauncherOrders {
     fn obey(self, mut from: BufReader<Stdin>) {
         let Self { ranks, input, output } = self;
-        let input = feed_rank_0(input, output);
+        let input = feed_rank_0(input, output.clone());
         while let Ok(Some(frame)) = AgentFrame::read_from(&mut from) {
             match frame.kind {
                 FrameKind::Signal => {
                     signal_all(&ranks, i32::try_from(frame.number).ok().and_then(Signal::from_named_raw));
                 }
-                FrameKind::Input => drop(input.send(frame.bytes)),
+                // The launcher sends the next chunk when this one was taken: there is room.
+                FrameKind::Input => drop(input.try_send(frame.bytes)),
+                FrameKind::Close => output.close(frame.number, &frame.text()),
                 _ => {}
             }
         }
@@ -146,12 +172,12 @@ impl LauncherOrders {
 }
 
 /// Takes the standard input of rank 0, and asks for more after each chunk. One at most is on its way.
-fn feed_rank_0(mut input: Option<ChildStdin>, output: Arc<Mutex<io::Stdout>>) -> Sender<Vec<u8>> {
-    let (sender, chunks) = channel::<Vec<u8>>();
+fn feed_rank_0(mut input: Option<ChildStdin>, output: AgentOutput) -> SyncSender<Vec<u8>> {
+    let (sender, chunks) = sync_channel::<Vec<u8>>(1);
     thread::spawn(move || {
         for chunk in chunks {
             write_input(&mut input, &chunk);
-            if input.is_none() || say(&output, &AgentFrame::new(FrameKind::InputTaken, 0, "")).is_err() {
+            if input.is_none() || output.say(&AgentFrame::new(FrameKind::InputTaken, 0, "")).is_err() {
                 return;
             }
         }
@@ -166,22 +192,18 @@ fn signal_all(ranks: &Mutex<Option<LocalRanks>>, signal: Option<Signal>) {
 }
 
 /// Reports the ends of so many processes.
-fn report_ends(mut count: usize, events: &Receiver<LaunchEvent>, output: &Mutex<io::Stdout>) {
+fn report_ends(mut count: usize, events: &Receiver<LaunchEvent>, output: &AgentOutput) {
     while count > 0 {
         match events.recv() {
             Ok(LaunchEvent::Ended { rank, end: RankEnd { code, text } }) => {
                 count -= 1;
                 // Where the launcher is gone the ranks are ended, and there is no one to report to.
-                let _ = say(output, &AgentFrame::new(FrameKind::Ended, rank, format!("{code} {text}")));
+                let _ = output.say(&AgentFrame::new(FrameKind::Ended, rank, format!("{code} {text}")));
             }
-            Ok(LaunchEvent::Signal(_)) => {}
+            Ok(_) => {}
             Err(_) => return,
         }
     }
-}
-
-fn say(output: &Mutex<impl Write>, frame: &AgentFrame) -> io::Result<()> {
-    frame.write_to(&mut *lock(output))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,6 +18,10 @@ pub(crate) enum FrameKind {
     Signal,
     /// To the agent: standard input for rank 0; its end where there are no bytes. No number.
     Input,
+    /// To the agent: what a rank writes to this stream has no reader any more.
+    Close,
+    /// To the thread that writes to the agent: it hangs up. It is not written.
+    Finish,
     /// From the agent: it has written what came last, and takes more. No number.
     InputTaken,
     /// From the agent: all its ranks run; the bytes are where they find the board. No number.
@@ -32,10 +36,12 @@ pub(crate) enum FrameKind {
     Failed,
 }
 
-const WORDS: [(FrameKind, &str); 9] = [
+const WORDS: [(FrameKind, &str); 11] = [
     (FrameKind::Job, "job"),
     (FrameKind::Signal, "signal"),
     (FrameKind::Input, "input"),
+    (FrameKind::Close, "close"),
+    (FrameKind::Finish, "finish"),
     (FrameKind::InputTaken, "taken"),
     (FrameKind::Started, "started"),
     (FrameKind::Out, "out"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::system::uname;
 
 use super::LaunchError;
-use crate::Rank;
+use crate::{MAX_RANKS, Rank};
 
 /// The processes of one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,9 @@ pub fn parse_hosts(list: &str) -> Result<Vec<String>, LaunchError> {
 fn hosts_of(text: &str) -> Option<impl Iterator<Item = String> + use<>> {
     let is_address = text.parse::<std::net::Ipv6Addr>().is_ok();
     let (name, count) = match text.rsplit_once(':') {
-        Some((name, count)) if !is_address => (name, count.parse().ok().filter(|&count| count > 0)?),
+        Some((name, count)) if !is_address => {
+            (name, count.parse().ok().filter(|count| (1..=MAX_RANKS).contains(count))?)
+        }
         _ => (text, 1),
     };
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
@@ -94,7 +96,7 @@ mod tests {
             parse_hosts("10.0.0.1:2,fd00::1,[fd00::2]:2").expect("hosts"),
             ["10.0.0.1", "10.0.0.1", "fd00::1", "fd00::2", "fd00::2"]
         );
-        for list in ["", "a,,b", "a:0", "a:x", "-oProxyCommand=x", "a b", ":2"] {
+        for list in ["", "a,,b", "a:0", "a:x", "a:1025", "a:99999999999999999999", "-oProxyCommand=x", "a b", ":2"] {
             assert!(parse_hosts(list).is_err(), "{list}");
         }
     }

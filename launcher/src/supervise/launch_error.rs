@@ -36,6 +36,12 @@ pub enum LaunchError {
     /// An agent finds no board.
     #[error("the launcher is at none of its addresses: {0}")]
     NoBoard(String),
+    /// Other hosts are silent.
+    #[error("other hosts have not started their ranks within {0} s")]
+    NoStart(u64),
+    /// A signal came before the job had begun.
+    #[error("signal {0} came before all ranks had started")]
+    Interrupted(i32),
     /// The ranks of a host cannot be started.
     #[error("cannot start ranks on {host}: {reason}")]
     Remote {

@@ -12,10 +12,11 @@ mod process;
 mod rank;
 mod remote;
 mod show;
+mod start;
 
-use std::io;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -27,12 +28,10 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::managed::{BoardAddress, listen};
 use crate::{Board, Rank, Token};
-use agent::{AgentJob, forwarded_environment, working_directory};
 use hosts::{HostShare, share_out};
 use process::{LocalRanks, OutputRoute, RankEnd};
-use remote::RemoteHost;
+use start::Hosts;
 
 pub use agent::serve_launcher;
 pub(crate) use directory::JobDirectory;
@@ -137,7 +136,21 @@ impl JobSpec {
 /// An event that wakes the launcher, or its agent.
 enum LaunchEvent {
     Signal(i32),
-    Ended { rank: Rank, end: RankEnd },
+    Ended {
+        rank: Rank,
+        end: RankEnd,
+    },
+    /// The ranks of a host run, and find the board at this place.
+    Started {
+        place: String,
+    },
+    /// Those of this one do not.
+    NotStarted {
+        host: String,
+        reason: String,
+    },
+    /// Something that the user must know of.
+    Trouble(String),
 }
 
 /// Runs a job to its end, and returns the worst status of its ranks. `complain` gets a line for each rank that failed. No
@@ -153,98 +166,23 @@ pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, Launch
     let board = Board::new(job.size, token.clone());
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
-    let mut hosts = Hosts {
-        here: LocalRanks::new(job.clone(), token.clone(), OutputRoute::Here, sender.clone())?,
-        remote: Vec::new(),
-        exit_timeout: job.exit_timeout,
-    };
+    let here = LocalRanks::new(job.clone(), token.clone(), OutputRoute::Here, sender.clone())?;
+    let mut hosts = Hosts { here, remote: Vec::new(), backlog: VecDeque::new(), exit_timeout: job.exit_timeout };
     let started = if job.is_on_several_hosts() {
-        hosts.start_on_several(job, &board, &token, &sender)
+        hosts.start_on_several(job, &board, &token, &sender, &events)
     } else {
         hosts.start_here(job, &board, &directory)
     };
     if let Err(failure) = started {
         hosts.signal(Signal::KILL);
-        hosts.finish();
-        return Err(failure);
+        hosts.finish(&events);
+        let LaunchError::Interrupted(signal) = failure else { return Err(failure) };
+        complain(&failure.to_string());
+        return Ok(ExitCode::from((128 + signal).clamp(0, 255) as u8));
     }
-    let code = supervise(&board, job, &hosts, &events, complain);
-    hosts.finish();
+    let code = supervise(&board, job, &mut hosts, &events, complain);
+    hosts.finish(&events);
     Ok(code)
-}
-
-/// Where the ranks of a job run.
-struct Hosts {
-    here: LocalRanks,
-    remote: Vec<RemoteHost>,
-    exit_timeout: Duration,
-}
-
-impl Hosts {
-    /// All on this host, which meet in a directory.
-    fn start_here(&mut self, job: &JobSpec, board: &Board, directory: &JobDirectory) -> Result<(), LaunchError> {
-        let socket = directory.path().join("job");
-        board
-            .serve_unix(&socket)
-            .map_err(LaunchError::system(format!("cannot serve the job at {}", socket.display())))?;
-        self.start_share(&job.firsts().collect::<Vec<_>>(), &socket.display().to_string())
-    }
-
-    /// Agents first: where they have found the board, the ranks of this host find it, too, and are known by the address that leads to
-    /// the others.
-    fn start_on_several(
-        &mut self,
-        job: &Arc<JobSpec>,
-        board: &Board,
-        token: &Token,
-        events: &Sender<LaunchEvent>,
-    ) -> Result<(), LaunchError> {
-        let serving = || LaunchError::system("cannot serve the job over TCP");
-        let listener = listen(0).map_err(|error| serving()(io::Error::other(error)))?;
-        let port = listener.local_addr().map_err(serving())?.port();
-        board.serve_supervised(listener).map_err(serving())?;
-        let announced = BoardAddress::of_this_host(port, token.clone()).to_string();
-        let directory = working_directory(job.directory.as_deref())?;
-        let mut job_elsewhere = JobSpec::clone(job);
-        job_elsewhere.environment.splice(0..0, forwarded_environment());
-        job_elsewhere.directory = None;
-        let mut firsts_here = Vec::new();
-        for share in job.shares() {
-            let Some(name) = &share.name else {
-                firsts_here = share.firsts;
-                continue;
-            };
-            let (job_there, board, directory) = (job_elsewhere.clone(), announced.clone(), directory.clone());
-            let agent_job = AgentJob { job: job_there, firsts: share.firsts, board, directory };
-            self.remote.push(RemoteHost::start(name, job, &agent_job, events.clone())?);
-        }
-        let mut place = String::new();
-        for host in &mut self.remote {
-            place = host.wait_until_started()?;
-        }
-        self.start_share(&firsts_here, &place)
-    }
-
-    fn start_share(&mut self, firsts: &[Rank], board: &str) -> Result<(), LaunchError> {
-        for (index, &rank) in firsts.iter().enumerate() {
-            let input = if rank == 0 { Stdio::inherit() } else { Stdio::null() };
-            self.here.start(rank, index, board, input)?;
-        }
-        Ok(())
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.here.signal(signal);
-        self.remote.iter().for_each(|host| host.signal(signal));
-    }
-
-    /// Ends what the ranks have left behind, and passes on what they have said last.
-    fn finish(self) {
-        for host in self.remote {
-            host.finish(self.exit_timeout);
-        }
-        self.here.finish();
-    }
 }
 
 /// Returns the processors that this process may use.
@@ -281,32 +219,32 @@ enum Shutdown {
 fn supervise(
     board: &Board,
     &JobSpec { size, workers, exit_timeout, .. }: &JobSpec,
-    hosts: &Hosts,
+    hosts: &mut Hosts,
     events: &Receiver<LaunchEvent>,
     complain: impl Fn(&str),
 ) -> ExitCode {
     let mut worst = 0;
-    let mut unended = size / workers;
+    let mut unended: BTreeSet<Rank> = (0..size).step_by(workers).collect();
+    let mut has_killed = false;
     // Ranks that end by the launcher's own signals are not the cause of anything.
     let mut has_signalled = false;
     let mut ending = Shutdown::None;
-    while unended > 0 {
-        match next_event(events, ending) {
+    while !unended.is_empty() {
+        match hosts.next_event(events, ending) {
             // Between the launcher and a rank may be a shell, which this signal would end.
             Some(LaunchEvent::Signal(SIGUSR1)) => board.ask_for_reports(),
             Some(LaunchEvent::Signal(signal)) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     hosts.signal(signal);
                 }
-                if matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP) {
+                if is_fatal(signal) {
                     worst = worst.max(128 + signal);
                     board.fail("the launcher received a signal to end the job");
                     ending = sooner(ending, Shutdown::KillAt(Instant::now() + exit_timeout));
                 }
             }
             Some(LaunchEvent::Ended { rank, end: RankEnd { code, text } }) => {
-                unended -= 1;
-                if has_signalled && matches!(code, ENDED | KILLED) {
+                if !unended.remove(&rank) || has_signalled && matches!(code, ENDED | KILLED) {
                     continue;
                 }
                 worst = worst.max(code);
@@ -321,20 +259,34 @@ fn supervise(
             }
             None => {
                 has_signalled = true;
-                ending = match ending {
-                    Shutdown::TellAt(_) => {
-                        hosts.signal(Signal::TERM);
-                        Shutdown::KillAt(Instant::now() + exit_timeout)
-                    }
-                    _ => {
-                        hosts.signal(Signal::KILL);
-                        Shutdown::KillAt(Instant::now() + AGAIN)
-                    }
+                // An agent whose ranks were killed and have not ended, or its host, does not do what it should.
+                if has_killed {
+                    hosts.abandon().iter().for_each(|lost| _ = unended.remove(lost));
                 }
+                has_killed |= matches!(ending, Shutdown::KillAt(_));
+                ending = escalate(hosts, ending, exit_timeout);
             }
+            Some(LaunchEvent::Trouble(text)) => complain(&text),
+            Some(LaunchEvent::Started { .. } | LaunchEvent::NotStarted { .. }) => {}
         }
     }
     ExitCode::from(worst.clamp(0, 255) as u8)
+}
+
+/// Sends all ranks the signal whose moment has come; returns what comes next.
+fn escalate(hosts: &Hosts, ending: Shutdown, exit_timeout: Duration) -> Shutdown {
+    if let Shutdown::TellAt(_) = ending {
+        hosts.signal(Signal::TERM);
+        Shutdown::KillAt(Instant::now() + exit_timeout)
+    } else {
+        hosts.signal(Signal::KILL);
+        Shutdown::KillAt(Instant::now() + AGAIN)
+    }
+}
+
+/// Whether a signal to the launcher ends the job.
+fn is_fatal(signal: i32) -> bool {
+    matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP)
 }
 
 /// The next event, or `None` when the ending's moment has come.

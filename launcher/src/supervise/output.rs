@@ -26,6 +26,15 @@ pub(crate) enum OutputStream {
     Err,
 }
 
+impl OutputStream {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::Err => "err",
+        }
+    }
+}
+
 impl OutputMode {
     /// Opens the file of a process whose first rank this is, where its output goes to one.
     pub(crate) fn open(&self, rank: Rank) -> io::Result<Option<File>> {
@@ -43,11 +52,13 @@ pub(crate) struct RankOutput {
     file: Option<File>,
     /// The beginning of a line whose end has not come.
     partial: Vec<u8>,
+    /// It could not be written, and that was reported.
+    pub(crate) is_broken: bool,
 }
 
 impl RankOutput {
     pub(crate) fn new(rank: Rank, stream: OutputStream, has_prefix: bool, file: Option<File>) -> Self {
-        Self { rank, stream, has_prefix, file, partial: Vec::new() }
+        Self { rank, stream, has_prefix, file, partial: Vec::new(), is_broken: false }
     }
 
     /// Passes on what the rank has written.
@@ -70,11 +81,6 @@ impl RankOutput {
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.partial);
         if line.is_empty() { Ok(()) } else { self.print_line(&line) }
-    }
-
-    /// The file that it goes to, once more: the other stream goes there, too.
-    pub(crate) fn copy_of_file(&self) -> io::Result<Option<File>> {
-        self.file.as_ref().map(File::try_clone).transpose()
     }
 
     fn line_end(&self) -> Option<usize> {

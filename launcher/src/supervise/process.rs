@@ -100,6 +100,8 @@ impl LocalRanks {
         command.env(RANK, rank.to_string()).env(SIZE, job.size.to_string()).env(JOB, board);
         command.env(CPUS, cpus.len().to_string()).env(WORKERS, job.workers.to_string());
         if let Some(directory) = &job.directory {
+            std::fs::metadata(directory)
+                .map_err(LaunchError::system(format!("cannot enter {}", directory.display())))?;
             command.current_dir(directory);
         }
         command.envs(job.environment.iter().map(|(name, value)| (name, value)));

@@ -2,14 +2,18 @@
 //! over its standard streams. When this end is closed the agent ends with its ranks, whatever became of the launcher.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpgrp};
+use rustix::termios::tcgetpgrp;
 
 use super::agent::AgentJob;
 use super::frame::{AgentFrame, FrameKind};
@@ -22,80 +26,87 @@ use crate::Rank;
 pub const REMOTE_SHELL: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
 /// Standard input that is read at a time.
 const INPUT_CHUNK: usize = 64 << 10;
-/// How often the end of a remote shell is looked for, and for how long where it has closed its output.
+/// Frames that wait for an agent: signals that it does not take are lost, and the last of them is followed by its end.
+const FRAMES: usize = 16;
+/// How often the end of a remote shell is looked for, and whether standard input is ours to read.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a remote shell that has closed its output may take to end.
 const SOON: Duration = Duration::from_secs(1);
-const SHELL_ENDED: &str = "the remote shell has ended";
+/// Why the ranks of a host have not started, or are lost, where there is no other reason.
+pub(super) const SHELL_ENDED: &str = "the remote shell has ended";
 
 /// A host whose ranks an agent starts.
 pub(crate) struct RemoteHost {
-    name: String,
+    pub(crate) name: String,
+    /// The first rank of each of its processes.
+    pub(crate) firsts: Vec<Rank>,
     shell: Child,
-    input: Arc<Mutex<Option<ChildStdin>>>,
-    reader: Option<thread::JoinHandle<()>>,
-    started: Receiver<StartOutcome>,
+    frames: SyncSender<AgentFrame>,
+    reader: thread::JoinHandle<()>,
+    pulse: Arc<ReaderPulse>,
+    /// Its shell was ended: nothing is expected of it.
+    is_abandoned: bool,
 }
 
-/// Whether an agent has started its ranks.
-enum StartOutcome {
-    /// They find the board at this place.
-    At(String),
-    /// The reason why not.
-    Failed(String),
+/// Whether something comes from an agent.
+#[derive(Default)]
+struct ReaderPulse {
+    /// Frames that have come, modulo.
+    frames: AtomicUsize,
+    /// The reader waits for who reads the launcher's output, and not for the agent.
+    is_printing: AtomicBool,
 }
+
+/// The files that the output of ranks goes to, by first rank; empty where it goes elsewhere.
+pub(crate) type OutputFiles = BTreeMap<Rank, File>;
 
 impl RemoteHost {
-    /// Starts an agent on a host, and has it start the processes of its share.
+    /// Starts an agent on a host, and has it start the processes of its share. What becomes of that is an event.
     pub(crate) fn start(
         name: &str,
-        job: &Arc<JobSpec>,
-        agent_job: &AgentJob,
+        job: &JobSpec,
+        agent_job: AgentJob,
+        files: OutputFiles,
         events: Sender<LaunchEvent>,
     ) -> Result<Self, LaunchError> {
         let this = std::env::current_exe().map_err(LaunchError::system("cannot find this program"))?;
         let mut command = remote_command(&job.remote_shell, name)?;
         command.arg(quoted(&this.display().to_string())).arg("agent");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let starting = || format!("cannot start {} for {name}", job.remote_shell);
-        let mut shell = command.spawn().map_err(|source| LaunchError::System { doing: starting(), source })?;
-        let (mut input, output) = (shell.stdin.take(), shell.stdout.take());
-        if let Some(input) = &mut input {
-            // An agent that is not there says so by its end.
-            let _ = AgentFrame::new(FrameKind::Job, 0, agent_job.to_json()).write_to(input);
-        }
-        let (sender, started) = sync_channel(1);
-        let input = Arc::new(Mutex::new(input));
+        // In a group of its own: a terminal's signals are for the launcher, which passes them on to the ranks.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let doing = || format!("cannot start {} for {name}", job.remote_shell);
+        let mut shell = command.spawn().map_err(|source| LaunchError::System { doing: doing(), source })?;
+        let (input, output) = shell.stdin.take().zip(shell.stdout.take()).expect("both are piped");
+        let (frames, to_write) = sync_channel(FRAMES);
+        frames.send(AgentFrame::new(FrameKind::Job, 0, agent_job.to_json())).expect("a thread will take it");
+        let firsts = agent_job.firsts;
+        let pulse = Arc::<ReaderPulse>::default();
         let reading = HostReader {
-            name: name.to_owned(),
-            job: job.clone(),
-            unended: agent_job.firsts.clone(),
+            host: name.to_owned(),
+            has_prefix: job.output.prefix,
+            unended: firsts.clone(),
+            firsts: firsts.clone(),
+            files,
             outputs: BTreeMap::new(),
-            input: input.clone(),
-            stdin: None,
-            started: Some(sender),
+            input: AgentInput { frames: frames.clone(), wishes: None },
+            has_started: false,
+            pulse: pulse.clone(),
             events,
         };
-        let output = output.expect("it is piped");
-        let reader = thread::Builder::new().spawn(move || reading.read(BufReader::new(output)));
-        let reader = Some(reader.map_err(LaunchError::system(NO_THREAD))?);
-        Ok(Self { name: name.to_owned(), shell, input, reader, started })
+        let threads = thread::Builder::new()
+            .spawn(move || write_frames(input, &to_write))
+            .and_then(|_| thread::Builder::new().spawn(move || reading.read(BufReader::new(output))));
+        let reader = threads.inspect_err(|_| drop(shell.kill())).map_err(LaunchError::system(NO_THREAD))?;
+        Ok(Self { name: name.to_owned(), firsts, shell, frames, reader, pulse, is_abandoned: false })
     }
 
-    /// Waits until its ranks run; returns the address at which they have found the board.
-    pub(crate) fn wait_until_started(&mut self) -> Result<String, LaunchError> {
-        // The reader says one of both before it ends.
-        let reason = match self.started.recv() {
-            Ok(StartOutcome::At(place)) => return Ok(place),
-            Ok(StartOutcome::Failed(reason)) => reason,
-            Err(_) => SHELL_ENDED.into(),
-        };
-        let status = if reason == SHELL_ENDED { self.status_soon() } else { None };
-        let status = status.map_or_else(String::new, |status| format!(" ({status})"));
-        Err(LaunchError::Remote { host: self.name.clone(), reason: format!("{reason}{status}") })
+    /// Sends a signal to all its ranks. An agent that takes nothing any more has no use for it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = self.frames.try_send(AgentFrame::new(FrameKind::Signal, signal.as_raw() as usize, ""));
     }
 
     /// The status of a shell that has closed its output, and is about to end.
-    fn status_soon(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn status_soon(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + SOON;
         loop {
             match self.shell.try_wait() {
@@ -105,28 +116,27 @@ impl RemoteHost {
         }
     }
 
-    /// Sends a signal to all its ranks.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let frame = AgentFrame::new(FrameKind::Signal, signal.as_raw() as usize, "");
-        if let Some(input) = &mut *lock(&self.input) {
-            // An agent that has gone has taken its ranks with it.
-            let _ = frame.write_to(input);
-        }
-    }
-
-    /// Hangs up, and waits for the remote shell's end, so long at most.
-    pub(crate) fn finish(mut self, patience: Duration) {
-        *lock(&self.input) = None;
-        let deadline = Instant::now() + patience;
-        while matches!(self.shell.try_wait(), Ok(None)) && Instant::now() < deadline {
-            thread::sleep(LOOK);
-        }
+    /// Ends a shell whose agent does not do what it should.
+    pub(crate) fn abandon(&mut self) {
         // A child of this process's, which has not been waited for, or has ended.
         let _ = self.shell.kill();
-        let _ = self.shell.wait();
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
+        self.is_abandoned = true;
+    }
+
+    /// Hangs up, and waits until all output has come, or somebody interrupts that. An agent that sends nothing for so long is
+    /// ended.
+    pub(crate) fn finish(mut self, patience: Duration, is_interrupted: impl Fn() -> bool) {
+        let _ = self.frames.try_send(AgentFrame::new(FrameKind::Finish, 0, ""));
+        let (mut deadline, mut frames) = (Instant::now() + patience, 0);
+        while !self.is_abandoned && !self.reader.is_finished() && Instant::now() < deadline && !is_interrupted() {
+            let now = self.pulse.frames.load(Ordering::Relaxed);
+            if now != frames || self.pulse.is_printing.load(Ordering::Relaxed) {
+                (deadline, frames) = (Instant::now() + patience, now);
+            }
+            thread::sleep(LOOK);
         }
+        self.abandon();
+        let _ = self.shell.wait();
     }
 }
 
@@ -144,24 +154,75 @@ pub(super) fn remote_command(shell: &str, host: &str) -> Result<Command, LaunchE
 /// A word as a shell reads it back.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+    let is_word = !word.is_empty() && word.bytes().all(is_plain);
+    if is_word { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// Writes frames until the last one, or until the agent reads no more.
+fn write_frames(mut input: ChildStdin, frames: &Receiver<AgentFrame>) {
+    for frame in frames {
+        if frame.kind == FrameKind::Finish || frame.write_to(&mut input).is_err() {
+            return;
+        }
+    }
+}
+
+/// What goes to the agent beside signals: the launcher's standard input, chunk by chunk as it asks for more.
+struct AgentInput {
+    frames: SyncSender<AgentFrame>,
+    wishes: Option<SyncSender<()>>,
+}
+
+impl AgentInput {
+    /// From now on.
+    fn start(&mut self) {
+        let (wish, wishes) = sync_channel(1);
+        let frames = self.frames.clone();
+        if thread::Builder::new().spawn(move || copy_stdin(&wishes, &frames)).is_ok() {
+            self.wishes = Some(wish);
+            self.want();
+        }
+    }
+
+    fn want(&self) {
+        // One wish is enough.
+        let _ = self.wishes.as_ref().map(|wishes| wishes.try_send(()));
+    }
+}
+
+/// Passes this process's standard input on, a chunk for each wish.
+fn copy_stdin(wishes: &Receiver<()>, frames: &SyncSender<AgentFrame>) {
+    let mut chunk = vec![0; INPUT_CHUNK];
+    while wishes.recv().is_ok() {
+        wait_for_foreground();
+        let count = io::stdin().read(&mut chunk).unwrap_or(0);
+        let is_passed_on = frames.send(AgentFrame::new(FrameKind::Input, 0, &chunk[..count])).is_ok();
+        if count == 0 || !is_passed_on {
+            return;
+        }
+    }
+}
+
+/// A job in the background of a terminal would be stopped if it read there.
+fn wait_for_foreground() {
+    let is_in_background = || io::stdin().is_terminal() && tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp());
+    while is_in_background() {
+        thread::sleep(LOOK);
     }
 }
 
 /// What comes from one agent.
 struct HostReader {
-    name: String,
-    job: Arc<JobSpec>,
-    /// Processes whose end has not been reported, by first rank.
+    host: String,
+    has_prefix: bool,
+    firsts: Vec<Rank>,
+    /// Processes of these whose end has not been reported.
     unended: Vec<Rank>,
+    files: OutputFiles,
     outputs: BTreeMap<(Rank, OutputStream), RankOutput>,
-    input: Arc<Mutex<Option<ChildStdin>>>,
-    /// Where rank 0 is there: asks for more of the launcher's standard input.
-    stdin: Option<SyncSender<()>>,
-    started: Option<SyncSender<StartOutcome>>,
+    input: AgentInput,
+    has_started: bool,
+    pulse: Arc<ReaderPulse>,
     events: Sender<LaunchEvent>,
 }
 
@@ -169,7 +230,12 @@ impl HostReader {
     fn read(mut self, mut from: BufReader<impl Read>) {
         let reason = loop {
             match AgentFrame::read_from(&mut from) {
-                Ok(Some(frame)) => self.take(frame),
+                Ok(Some(frame)) => {
+                    self.pulse.frames.fetch_add(1, Ordering::Relaxed);
+                    self.pulse.is_printing.store(true, Ordering::Relaxed);
+                    self.take(frame);
+                    self.pulse.is_printing.store(false, Ordering::Relaxed);
+                }
                 Ok(None) => break SHELL_ENDED.to_owned(),
                 Err(error) => break error.to_string(),
             }
@@ -178,13 +244,12 @@ impl HostReader {
             // Who does not read our output has no use for the rest of it.
             let _ = output.finish();
         }
-        if let Some(started) = self.started.take() {
-            let _ = started.send(StartOutcome::Failed(reason));
-            return;
+        if !self.has_started {
+            return self.tell(LaunchEvent::NotStarted { host: self.host.clone(), reason });
         }
         for rank in std::mem::take(&mut self.unended) {
-            let text = format!("on {} is lost: {reason}", self.name);
-            self.end(rank, RankEnd { code: 255, text });
+            let text = format!("on {} is lost: {reason}", self.host);
+            self.tell(LaunchEvent::Ended { rank, end: RankEnd { code: 255, text } });
         }
     }
 
@@ -192,85 +257,61 @@ impl HostReader {
         match frame.kind {
             FrameKind::Started => self.start(frame.text()),
             FrameKind::Failed => {
+                self.has_started = true;
                 self.unended.clear();
-                self.started.take().map(|started| started.send(StartOutcome::Failed(frame.text())));
+                self.tell(LaunchEvent::NotStarted { host: self.host.clone(), reason: frame.text() });
             }
             FrameKind::Out => self.print(frame.number, OutputStream::Out, &frame.bytes),
             FrameKind::Err => self.print(frame.number, OutputStream::Err, &frame.bytes),
-            FrameKind::InputTaken => drop(self.stdin.as_ref().map(|wishes| wishes.try_send(()))),
+            FrameKind::InputTaken => self.input.want(),
             FrameKind::Ended => {
                 let text = frame.text();
                 let end = text
                     .split_once(' ')
                     .and_then(|(code, text)| Some(RankEnd { code: code.parse().ok()?, text: text.into() }));
-                let end = end.unwrap_or(RankEnd { code: 1, text: "ended".into() });
                 // An agent speaks for its own ranks, and once for each.
                 if let Some(at) = self.unended.iter().position(|&rank| rank == frame.number) {
                     self.unended.remove(at);
-                    self.end(frame.number, end);
+                    let end = end.unwrap_or(RankEnd { code: 1, text: "ended".into() });
+                    self.tell(LaunchEvent::Ended { rank: frame.number, end });
                 }
             }
             // These go the other way.
-            FrameKind::Job | FrameKind::Signal | FrameKind::Input => {}
+            FrameKind::Job | FrameKind::Signal | FrameKind::Input | FrameKind::Close | FrameKind::Finish => {}
         }
     }
 
     fn start(&mut self, place: String) {
-        if self.unended.contains(&0) {
-            let (sender, wishes) = sync_channel(1);
-            let input = self.input.clone();
-            let copy = move || copy_stdin(&wishes, &input);
-            if thread::Builder::new().spawn(copy).is_ok() {
-                let _ = sender.try_send(());
-                self.stdin = Some(sender);
-            }
+        self.has_started = true;
+        if self.firsts.contains(&0) {
+            self.input.start();
         }
-        self.started.take().map(|started| started.send(StartOutcome::At(place)));
+        self.tell(LaunchEvent::Started { place });
     }
 
     fn print(&mut self, rank: Rank, stream: OutputStream, bytes: &[u8]) {
-        let mode = &self.job.output;
-        if !self.outputs.contains_key(&(rank, stream)) {
-            let other = match stream {
-                OutputStream::Out => OutputStream::Err,
-                OutputStream::Err => OutputStream::Out,
-            };
-            let file = match self.outputs.get(&(rank, other)) {
-                Some(output) => output.copy_of_file(),
-                None => mode.open(rank),
-            };
-            let file = file.unwrap_or_else(|error| {
-                tracing::error!("cannot write the output of rank {rank}: {error}");
-                None
-            });
-            self.outputs.insert((rank, stream), RankOutput::new(rank, stream, mode.prefix, file));
-        }
-        if let Some(output) = self.outputs.get_mut(&(rank, stream)) {
-            // Who does not read our output has no use for more of it.
-            let _ = output.write(bytes);
-        }
-    }
-
-    fn end(&self, rank: Rank, end: RankEnd) {
-        let _ = self.events.send(LaunchEvent::Ended { rank, end });
-    }
-}
-
-/// Passes this process's standard input on, a chunk for each wish.
-fn copy_stdin(wishes: &Receiver<()>, input: &Mutex<Option<ChildStdin>>) {
-    let mut chunk = vec![0; INPUT_CHUNK];
-    while wishes.recv().is_ok() {
-        let count = io::stdin().read(&mut chunk).unwrap_or(0);
-        let frame = AgentFrame::new(FrameKind::Input, 0, &chunk[..count]);
-        let is_passed_on = lock(input).as_mut().is_some_and(|input| frame.write_to(input).is_ok());
-        if count == 0 || !is_passed_on {
+        if !self.firsts.contains(&rank) {
             return;
         }
+        let (files, has_prefix) = (&self.files, self.has_prefix);
+        let output = self.outputs.entry((rank, stream)).or_insert_with(|| {
+            let file = files.get(&rank).and_then(|file| file.try_clone().ok());
+            RankOutput::new(rank, stream, has_prefix, file)
+        });
+        let Err(error) = output.write(bytes) else { return };
+        // The rank finds its output closed, as it would at this host.
+        let _ = self.input.frames.try_send(AgentFrame::new(FrameKind::Close, rank, stream.name()));
+        if error.kind() != io::ErrorKind::BrokenPipe && !output.is_broken {
+            let text = format!("cannot write the output of rank {rank}: {error}");
+            let _ = self.events.send(LaunchEvent::Trouble(text));
+        }
+        output.is_broken = true;
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The channel is closed once the launcher itself ends.
+    fn tell(&self, event: LaunchEvent) {
+        let _ = self.events.send(event);
+    }
 }
 
 #[cfg(test)]

@@ -65,8 +65,8 @@ impl JobSpec {
         let paths =
             forwarded_environment().into_iter().filter(|(name, _)| matches!(name.as_str(), "PATH" | "LD_LIBRARY_PATH"));
         job.environment.splice(0..0, paths);
-        // The shell that reads this line puts the token in: the quotes end for it.
-        let line = job.line(rank, place, Some(directory)).replace('\'', r"'\''");
-        Ok(format!("{shell} 'export {TOKEN}='${TOKEN}'; {line}'"))
+        // The token goes through standard input: a command line is anybody's to read.
+        let line = quoted(&format!("read -r {TOKEN}; export {TOKEN}; {}", job.line(rank, place, Some(directory))));
+        Ok(format!("printf '%s\\n' \"${TOKEN}\" | {shell} {line}"))
     }
 }

@@ -11,7 +11,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +24,8 @@ const DIRECTORY: &str = "/dev/shm";
 /// How files begin that are published, before user, process and number.
 const PREFIX: &str = "roci-stat-";
 const VERSION: &str = "1";
+/// Files that are looked at: another user may make any number.
+const MOST_FILES: usize = 4096;
 /// The longest file that is read.
 const LONGEST: u64 = 1 << 20;
 /// How often a file is read again whose writer was at work.
@@ -61,17 +63,18 @@ impl PublishedStats {
     fn read_all_in(directory: &Path) -> Vec<Self> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let own = geteuid();
-        let mine = format!("{PREFIX}{}-", own.as_raw());
-        let is_readable = |name: &str| name.starts_with(if own.is_root() { PREFIX } else { mine.as_str() });
-        let paths = entries.filter(|entry| is_readable(&entry.file_name().to_string_lossy())).map(|entry| entry.path());
-        let mut all: Vec<_> = paths.filter_map(|path| Self::read(&path)).collect();
+        let is_readable = |uid: &u32| own.is_root() || own.as_raw() == *uid;
+        let files = entries.filter_map(|entry| {
+            Some((entry.path(), uid_of(&entry.file_name().to_string_lossy()).filter(is_readable)?))
+        });
+        let mut all: Vec<_> = files.take(MOST_FILES).filter_map(|(path, uid)| Self::read(&path, uid)).collect();
         all.sort_by_key(|stats| (stats.pid, stats.rank));
         all
     }
 
-    /// Reads one file; `None` where its worker is gone, or it is none of these.
-    fn read(path: &Path) -> Option<Self> {
-        let mut file = writer::open_without_link(path).ok()?;
+    /// Reads one file of a user's; `None` where its worker is gone, or it is none of these.
+    fn read(path: &Path, uid: u32) -> Option<Self> {
+        let mut file = writer::open_file_of(path, uid).ok()?;
         if file.try_lock().is_ok() {
             // Its writer would hold the lock.
             let _ = fs::remove_file(path);
@@ -123,11 +126,16 @@ impl PublishedStats {
 }
 
 fn text_of(file: &mut File) -> Option<String> {
-    use std::io::Seek;
     file.rewind().ok()?;
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text).ok()?;
-    Some(text)
+    // A terminal would obey what another process has put there.
+    Some(text.replace(|sign: char| sign.is_control() && sign != '\n', "?"))
+}
+
+/// The user in a file's name.
+fn uid_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
 
 fn since_1970() -> Duration {
@@ -193,6 +201,21 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", &path).expect("room on the disk");
         assert_eq!(PublishedStats::read_all_in(directory.path()), []);
         assert!(path.is_symlink(), "what is no file of ours stays");
+        // Nothing waits for a writer, and what a user has put there under another's name is no worker.
+        fs::remove_file(&path).expect("ours");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+        let stranger = directory.path().join(format!("{PREFIX}{}-1-0", geteuid().as_raw() + 1));
+        fs::write(&stranger, whole).expect("room on the disk");
+        assert_eq!(PublishedStats::read_all_in(directory.path()), []);
+        assert!(stranger.exists());
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_shown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut writer = StatsWriter::create(directory.path(), &facts(), Duration::ZERO).expect("a file");
+        writer.write(|text| StatsWriter::report(text, "\u{1b}]0;owned\u{7}"));
+        assert_eq!(PublishedStats::read_all_in(directory.path())[0].report, ["?]0;owned?"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -42,10 +42,14 @@ impl StatsWriter {
 
     pub(super) fn create(directory: &Path, facts: &StatsFacts, interval: Duration) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let path = path_in(directory, NEXT.fetch_add(1, Ordering::Relaxed));
-        // A killed process of the same number may have left one.
-        let _ = std::fs::remove_file(&path);
-        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let (file, path) = loop {
+            let path = path_in(directory, NEXT.fetch_add(1, Ordering::Relaxed));
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                // A killed process of the same number has left one, or one of another namespace lives.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                outcome => break (outcome?, path),
+            }
+        };
         file.try_lock()?;
         let pid = std::process::id();
         let program = std::env::args_os().next().unwrap_or_default();
@@ -108,7 +112,10 @@ impl Drop for StatsWriter {
     }
 }
 
-/// Opens a file for reading, and no link to one.
-pub(super) fn open_without_link(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
+/// Opens a regular file of this user's for reading: no link to one, and nothing that would wait for a writer.
+pub(super) fn open_file_of(path: &Path, uid: u32) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let found = file.metadata()?;
+    if found.is_file() && found.uid() == uid { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }

@@ -88,7 +88,7 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::new("--depth is for send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw"));
     }
     let config = options.device.config()?.over_its_device();
-    match (&options.listen, &options.peer) {
+    match (&options.server.listen, &options.peer) {
         (Some(address), _) => return remote::serve(address, options, &config.for_several_hosts()),
         (None, Some(server)) => return remote::call(server, options, &config.for_several_hosts()),
         (None, None) => {}

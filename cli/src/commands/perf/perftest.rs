@@ -36,7 +36,7 @@ impl EngineOwner for PerftestEngine {
 pub(super) fn run(test: Test, options: &PerfOptions) -> Result<ExitCode, Failure> {
     let config = options.device.config()?;
     let settings = settings(test, options, &config)?;
-    let listener = listen(options.listen.as_deref())?;
+    let listener = listen(options.server.listen.as_deref())?;
     let mut port = PerftestEngine(open_alone(&config)?);
     if !options.json {
         output::line(invitation(test, options, listener.local_addr().context("cannot listen")?))?;

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// Serves clients one after the other, until it is told to stop; or the first one alone.
+/// Serves clients one after the other, until a signal ends it; or the first one alone.
 pub(super) fn serve(address: &str, options: &PerfOptions, config: &Config) -> Result<ExitCode, Failure> {
     check_reach(config, SERVER)?;
     let token = Token::from_environment()?;
@@ -30,7 +30,7 @@ pub(super) fn serve(address: &str, options: &PerfOptions, config: &Config) -> Re
         output::complain(format!("waiting for a client at {place}"));
         let outcome = serve_one(&listener, place, &token, options, config);
         match outcome {
-            outcome if options.once => return outcome,
+            outcome if options.server.once => return outcome,
             // Its end is the client's, and its own to explain.
             Err(failure) => drop(failure.report()),
             Ok(_) => {}
