@@ -19,7 +19,7 @@ pub(crate) use run::{
     BoardOptions, HostOptions, OutputOptions, RankOptions, RunOptions, TerminalOptions, with_mpirun_spelling,
 };
 
-/// RDMA semantics and MPI-class messaging in userspace, on any port DPDK can drive.
+/// RDMA semantics and MPI-class messaging over RoCEv2, in userspace, with or without privilege.
 #[derive(Parser)]
 #[command(name = "roci", version, disable_help_subcommand = true, arg_required_else_help = false)]
 pub(crate) struct Cli {

@@ -1,0 +1,59 @@
+//! The documents of the tree: what they point to is there, and the book has them all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use roci_tidy::root;
+
+/// Documents that are no chapters: lists that the book is made from.
+const NO_CHAPTERS: [&str; 1] = ["SUMMARY.md"];
+
+fn documents_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
+    found.sort();
+    found
+}
+
+/// The targets of a text's links and images, but for those on the web and within the document itself.
+fn targets(text: &str) -> Vec<String> {
+    let ends = text.match_indices("](").filter_map(|(at, _)| {
+        let rest = &text[at + 2..];
+        rest.find(')').map(|end| &rest[..end])
+    });
+    let is_local = |target: &&str| !target.contains("://") && !target.starts_with('#') && !target.is_empty();
+    ends.filter(is_local).map(|target| target.split('#').next().unwrap_or(target).to_owned()).collect()
+}
+
+#[test]
+fn every_link_of_a_document_leads_somewhere() {
+    let mut dead = Vec::new();
+    let mut seen = 0;
+    for folder in ["", "docs", "lab", "configs"] {
+        for document in documents_in(&root().join(folder)) {
+            let text = fs::read_to_string(&document).expect("a document");
+            for target in targets(&text) {
+                seen += 1;
+                if !document.parent().expect("a folder").join(&target).exists() {
+                    dead.push(format!("{}: {target}", document.display()));
+                }
+            }
+        }
+    }
+    assert!(seen > 50, "links are found: {seen}");
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn the_book_has_every_document_once() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("a summary");
+    let chapters = targets(&summary);
+    let listed: BTreeSet<_> = chapters.iter().cloned().collect();
+    assert_eq!(chapters.len(), listed.len(), "a chapter is listed twice");
+    let names = documents_in(&root().join("docs")).into_iter().filter_map(|path| {
+        Some(path.file_name()?.to_str()?.to_owned())
+    });
+    let there: BTreeSet<_> = names.filter(|name| !NO_CHAPTERS.contains(&name.as_str())).collect();
+    assert_eq!(listed, there);
+}
