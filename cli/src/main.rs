@@ -42,6 +42,8 @@ fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
         RociCommand::Doctor(options) => commands::doctor::run(&options),
         RociCommand::Stat(options) => commands::stat::run(&options),
         RociCommand::Sim(options) => commands::sim::run(&options),
+        RociCommand::Completions(options) => commands::manual::completions(&options),
+        RociCommand::Man(options) => commands::manual::pages(&options),
         RociCommand::Rank(options) => become_rank(options.launcher, &options.cpus, &options.program)
             .map_or_else(|error| Err(error.into()), |never| match never {}),
         RociCommand::Agent => Ok(serve_launcher().map(|()| ExitCode::SUCCESS).map_err(failure::Failure::new)?),

@@ -429,9 +429,40 @@ fn the_examples_run() {
     let (hits, invalidations) = (row["hits"].as_u64(), row["invalidations"].as_u64());
     // The end may come before the last mapping's is noticed.
     assert!(hits == Some(0) || hits == Some(256) && invalidations >= Some(255), "{row}");
-    let verbs = std::process::Command::new(example("write_and_read")).output().expect("it starts");
-    let text = String::from_utf8_lossy(&verbs.stdout).into_owned();
-    assert!(verbs.status.success() && text.contains("read back: Rocinante was!"), "{text}");
+}
+
+#[test]
+fn the_examples_of_verbs_run() {
+    for (name, last) in [
+        ("write_and_read", "a dead key: remote access error (IBV_WC_REM_ACCESS_ERR)"),
+        ("atomics", "attempt 2: the lock is taken"),
+        ("memory_window", "a write after that: remote access error"),
+        ("shared_receives", "it runs low: time to post more"),
+        ("datagrams", "received: hello; the one with a wrong key was dropped"),
+    ] {
+        let ended = std::process::Command::new(example(name)).output().expect("it starts");
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(ended.status.success() && text.lines().last() == Some(last), "{name}: {text}");
+    }
+}
+
+/// Two processes without a launcher, which meet by RDMA-CM alone.
+#[test]
+fn the_example_of_rdma_cm_runs_between_two_processes() {
+    let _alone = alone();
+    let start = |words: &[&str]| {
+        let mut end = std::process::Command::new(example("rdma_cm"));
+        end.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    // Addresses of this process's own: those that ranks of other tests choose at random are seldom these.
+    let mut server = start(&["server", "127.7.1.1"]);
+    let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("it listens").expect("UTF-8"), "listening at 127.7.1.1 port 7471");
+    let client = finish(start(&["client", "127.7.1.2", "127.7.1.1"])).succeeded();
+    assert_eq!(client.stdout, "received: hello, client\n");
+    let said: Vec<_> = lines.map_while(Result::ok).collect();
+    assert_eq!(said, ["a request with \"hello\"", "received: hello, server", "the client has left"]);
+    finish(server).succeeded();
 }
 
 #[test]

@@ -208,6 +208,21 @@ fn a_missing_server_and_a_missing_interface_are_named() {
 }
 
 #[test]
+fn manual_pages_and_completions_are_made_of_the_command_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("man1").display().to_string();
+    roci(&["man", &path]).succeeded();
+    let page = |name: &str| std::fs::read_to_string(format!("{path}/{name}.1")).expect("a page");
+    assert!(page("roci").contains("doctor") && page("roci-run").contains("hostfile"), "each command has its options");
+    assert!(roci(&["man", "/proc/nowhere"]).failed_with_one_line().contains("cannot make /proc/nowhere"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = roci(&["completions", shell]).succeeded().stdout;
+        assert!(script.contains("hostfile") && script.contains("prometheus"), "{shell}");
+        assert!(!script.contains("launcher"), "what run starts is no command of anybody's: {shell}");
+    }
+}
+
+#[test]
 fn help_and_version_are_no_mistakes() {
     assert!(roci(&["--help"]).succeeded().stdout.contains("soak"));
     assert!(roci(&["run", "--help"]).succeeded().stdout.contains("--ranks"));

@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod exchange;
 pub(crate) mod info;
 pub(crate) mod lint;
+pub(crate) mod manual;
 pub(crate) mod perf;
 pub(crate) mod run;
 pub(crate) mod sim;

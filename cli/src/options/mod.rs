@@ -27,13 +27,30 @@ pub(crate) struct Cli {
     pub(crate) command: RociCommand,
 }
 
+const RUN_EXAMPLES: &str = "Examples:
+  roci run -n 4 roci soak --seconds 10
+  roci run -n 8 -hosts node1:4,node2:4 --prefix ./solver input
+  roci run -n 2 --faults loss=0.01 --pcap /tmp/rank%r.pcap ./solver
+  roci run -n 2 -hosts node1,node2 -show ./solver";
+const PERF_EXAMPLES: &str = "Examples:
+  roci perf raw_lat,send_lat,tag_lat --size 8
+  roci perf tag_bw --device udp --listen 0.0.0.0:4800      the server, and on another host
+  roci perf tag_bw --device udp server:4800                the client
+  roci perf --perftest send_bw --device af_packet:eth1     for an unmodified ib_send_bw";
+const STAT_EXAMPLES: &str = "Examples:
+  roci stat
+  roci stat 12345
+  roci stat --json | jq '.[].counters.engine.retransmitted_packets'";
+
 #[derive(Subcommand)]
 pub(crate) enum RociCommand {
     /// Start the ranks of a job, on this host or several
+    #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),
     /// Serve the job of ranks that are started by hand
     Board(BoardOptions),
     /// Measure latency and bandwidth between two ranks
+    #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfOptions),
     /// Verified all-to-all traffic between all ranks of the job it is started in
     Soak(SoakOptions),
@@ -48,9 +65,14 @@ pub(crate) enum RociCommand {
     /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
     Doctor(DoctorOptions),
     /// Show what running workers count and wait for
+    #[command(after_help = STAT_EXAMPLES)]
     Stat(StatOptions),
     /// Run the reliable connection through the simulated, hostile network
     Sim(SimOptions),
+    /// Print what a shell needs to complete this command's words
+    Completions(CompletionsOptions),
+    /// Write manual pages, for this command and each of its own
+    Man(ManOptions),
     /// What `run` starts for each rank
     #[command(hide = true)]
     Rank(RankOptions),
@@ -306,6 +328,20 @@ pub(crate) struct StatOptions {
     /// Prometheus' text format, with every counter
     #[arg(long, conflicts_with = "once")]
     pub(crate) prometheus: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CompletionsOptions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub(crate) struct ManOptions {
+    /// Where to, as in /usr/local/share/man/man1
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 #[derive(Args)]

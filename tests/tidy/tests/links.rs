@@ -51,9 +51,8 @@ fn the_book_has_every_document_once() {
     let chapters = targets(&summary);
     let listed: BTreeSet<_> = chapters.iter().cloned().collect();
     assert_eq!(chapters.len(), listed.len(), "a chapter is listed twice");
-    let names = documents_in(&root().join("docs")).into_iter().filter_map(|path| {
-        Some(path.file_name()?.to_str()?.to_owned())
-    });
+    let names =
+        documents_in(&root().join("docs")).into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let there: BTreeSet<_> = names.filter(|name| !NO_CHAPTERS.contains(&name.as_str())).collect();
     assert_eq!(listed, there);
 }
