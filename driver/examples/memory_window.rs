@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let params = QpParams { access: Access::REMOTE_READ.and(Access::REMOTE_WRITE), ..QpParams::default() };
     let mut ends = connected(&params)?;
 
-    // The region itself is open to nobody but for windows.
+    // The region is open through windows alone.
     let server = &mut ends[SERVER];
     let memory = server.engine.buffer(4096)?;
     let region = server.engine.register(server.pd, memory, Access::WINDOW_BIND).map_err(|_| "no key is free")?;
