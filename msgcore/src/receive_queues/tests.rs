@@ -52,7 +52,7 @@ fn refusals_name_the_entry_the_fault_and_the_remedy() {
         ("S,8KiB,", &format!("entry 1 'S,8KiB,': num is missing: {shared}")),
         ("P,8KiB,8,4,2,7,1", &format!("entry 1 'P,8KiB,8,4,2,7,1': 7 fields are too many: {per_peer}")),
         ("S,8KiB,8,4,1,2,1,1", &format!("entry 1 'S,8KiB,8,4,1,2,1,1': 8 fields are too many: {shared}")),
-        ("P,8kb,8", "entry 1 'P,8kb,8': size '8kb' is not a size: give one such as 4096, 8KiB, 1MiB"),
+        ("P,8kx,8", "entry 1 'P,8kx,8': size '8kx' is not a size: give one such as 4096, 8KiB, 1MiB"),
         ("P,255,8", "entry 1 'P,255,8': size 255 lies outside 256..1MiB"),
         ("S,2MiB,8", "entry 1 'S,2MiB,8': size 2MiB lies outside 256..1MiB"),
         ("P,8KiB,x", "entry 1 'P,8KiB,x': num 'x' is not a number: give a whole number below 2^32"),

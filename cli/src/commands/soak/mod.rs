@@ -9,6 +9,7 @@ mod one_sided;
 mod workers;
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -67,8 +68,10 @@ fn soak<M: Messaging>(
     let mut soak = Soak::new(&worker, options, config);
     let mut one_sided = OneSidedSoak::open(&mut worker, options.max_size, config.arena_size)?;
     let mut watch = MemoryWatch::default();
+    let mut progress = SoakProgress::new(worker.rank());
     loop {
         let asked = soak.round(&mut worker)?;
+        progress.show(start.elapsed(), duration, &soak.totals);
         soak.totals.errors += u64::from(!one_sided.round(&mut worker)?);
         watch.after_round(asked, is_alone && start.elapsed() >= duration / WARM_UP)?;
         if !another_round(&mut worker, start, duration)? {
@@ -102,6 +105,33 @@ struct SoakTotals {
     bytes: u64,
     errors: u64,
     growth: Growth,
+}
+
+/// What rank 0 says on a terminal while it goes on.
+struct SoakProgress {
+    next: Option<Duration>,
+}
+
+impl SoakProgress {
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    fn new(rank: Rank) -> Self {
+        let is_seen = rank == 0 && std::io::stderr().is_terminal();
+        Self { next: is_seen.then_some(Self::INTERVAL) }
+    }
+
+    fn show(&mut self, elapsed: Duration, duration: Duration, totals: &SoakTotals) {
+        if self.next.is_none_or(|next| elapsed < next || elapsed >= duration) {
+            return;
+        }
+        self.next = Some(elapsed + Self::INTERVAL);
+        let (passed, all) = (elapsed.as_secs(), duration.as_secs());
+        let SoakTotals { messages, bytes, errors, .. } = totals;
+        let volume = output::bytes(*bytes);
+        output::complain(format!(
+            "soak: {passed} of {all} s, rank 0 has received {messages} messages, {volume}, {errors} errors"
+        ));
+    }
 }
 
 struct Soak {
