@@ -116,7 +116,7 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// The port between ranks: memif (shared memory, no privilege), vhost, udp (a socket, no privilege; udp:ADDRESS and udp:ADDRESS:PORT say where), af_packet:IFACE, pci:ADDRESS; %r stands for the rank. Over udp ranks that a launcher started on one host meet on the loopback interface, and others at the address that leads to other hosts.
+    /// The port between ranks: memif (shared memory, no privilege), vhost, udp (a socket, no privilege; udp:ADDRESS and udp:ADDRESS:PORT say where), af_packet:IFACE, pci:ADDRESS; %r stands for the rank. Ranks that may be on several hosts take udp where this is not set. Over udp ranks that a launcher started on one host meet on the loopback interface, and others at the address that leads to other hosts.
     device: String = "memif".into(), "device", "memif|vhost|udp[:ADDRESS]|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
     /// A raw EAL line instead of a device; its first port is used, and shared by all peers.
     eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
