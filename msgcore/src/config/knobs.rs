@@ -148,7 +148,7 @@ knobs! {
     local: LocalDevice = LocalDevice::Memif, "device", "memif, off", |text| choose(LOCAL_DEVICES, text), |value| name_of(LOCAL_DEVICES, value);
     /// Memif ports of a worker to peers on the same host; further ones are reached over the network. DPDK has 32 in a process. Each takes 11 MiB for packets.
     local_ports: usize = 8, "ports", "0..31", |text| number(text, 0, 31), ToString::to_string;
-    /// How often a worker publishes its counters for roci stat, in a file of /dev/shm that is its user's alone; 0 publishes nothing.
+    /// How often a worker publishes its counters for roci stat, in memory that its user's processes may read; 0 publishes nothing.
     stats_ms: u64 = 250, "ms", "0..60000", |text| number(text, 0, 60_000), ToString::to_string;
     /// How loss is repaired between ranks: by selective repeat with timeouts that follow the round trip, or as between verbs NICs (go-back-N).
     dialect: Dialect = Dialect::Rocinante, "dialect", "verbs, rocinante", |text| choose(DIALECTS, text), |value| name_of(DIALECTS, value);

@@ -1,10 +1,11 @@
 //! Counters that other processes can read: what `roci stat` shows.
 //!
-//! A worker writes all that it counts to a file in shared memory, a few times a second, from its own calls of progress. The
-//! file is its user's alone, and goes with the worker. A worker that computes and makes no progress publishes nothing
+//! A worker writes all that it counts to memory that has a descriptor (memfd_create(2)), a few times a second, from its own
+//! calls of progress. Others find it among the descriptors of its process, if they may look at those: the same user's, and
+//! root's. It ends with the process, however that ends. A worker that computes and makes no progress publishes nothing
 //! meanwhile: the age of what is there says so.
 //!
-//! The file is text: a line `roci-stat VERSION NUMBER`, a line `NAME VALUE` for each fact, a line `SCOPE NAME VALUE` for
+//! It is text: a line `roci-stat VERSION NUMBER`, a line `NAME VALUE` for each fact, a line `SCOPE NAME VALUE` for
 //! each counter, lines `report TEXT`, and a line `end NUMBER`. Where the two numbers differ a writer was at work.
 
 mod writer;
@@ -12,23 +13,21 @@ mod writer;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::process::geteuid;
+use rustix::fs::OFlags;
 
 pub(crate) use writer::{StatsFacts, StatsWriter};
 
-/// Memory that processes share by files.
-const DIRECTORY: &str = "/dev/shm";
-/// How files begin that are published, before user, process and number.
-const PREFIX: &str = "roci-stat-";
+/// The memory's name, and the beginning of what a descriptor of it is called.
+const NAME: &str = "roci-stat";
+const DESCRIPTOR: &str = "/memfd:roci-stat";
 const VERSION: &str = "1";
-/// Files that are looked at: another user may make any number.
-const MOST_FILES: usize = 4096;
-/// The longest file that is read.
+/// The longest text that is read.
 const LONGEST: u64 = 1 << 20;
-/// How often a file is read again whose writer was at work.
+/// How often it is read again where its writer was at work.
 const ATTEMPTS: u32 = 10;
 
 /// What a worker has published.
@@ -54,32 +53,30 @@ pub struct PublishedStats {
 }
 
 impl PublishedStats {
-    /// Returns what the living workers of this user have published, or of all users where this is root; by process and rank.
-    /// Removes what workers that were killed have left.
+    /// Returns what the workers of this user publish, or of all users where this is root; by process and rank.
     pub fn read_all() -> Vec<Self> {
-        Self::read_all_in(Path::new(DIRECTORY))
-    }
-
-    fn read_all_in(directory: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        let own = geteuid();
-        let is_readable = |uid: &u32| own.is_root() || own.as_raw() == *uid;
-        let files = entries.filter_map(|entry| {
-            Some((entry.path(), uid_of(&entry.file_name().to_string_lossy()).filter(is_readable)?))
-        });
-        let mut all: Vec<_> = files.take(MOST_FILES).filter_map(|(path, uid)| Self::read(&path, uid)).collect();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let mut all: Vec<_> = pids.flat_map(Self::of_process).collect();
         all.sort_by_key(|stats| (stats.pid, stats.rank));
         all
     }
 
-    /// Reads one file of a user's; `None` where its worker is gone, or it is none of these.
-    fn read(path: &Path, uid: u32) -> Option<Self> {
-        let mut file = writer::open_file_of(path, uid).ok()?;
-        if file.try_lock().is_ok() {
-            // Its writer would hold the lock.
-            let _ = fs::remove_file(path);
-            return None;
-        }
+    /// What the workers of a process publish. Those of another user's show no descriptors.
+    fn of_process(pid: u32) -> Vec<Self> {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let is_ours =
+            |path: &PathBuf| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with(DESCRIPTOR));
+        let paths = descriptors.map(|entry| entry.path()).filter(is_ours);
+        let found = paths.filter_map(|path| Self::read(&path));
+        // A forked child has its parent's descriptors, and no worker.
+        let own = own_pid(pid);
+        found.filter(|stats| stats.pid == own).map(|stats| Self { pid, ..stats }).collect()
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        let mut file =
+            File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
         (0..ATTEMPTS).find_map(|_| Self::parse(&text_of(&mut file)?))
     }
 
@@ -133,25 +130,25 @@ fn text_of(file: &mut File) -> Option<String> {
     Some(text.replace(|sign: char| sign.is_control() && sign != '\n', "?"))
 }
 
-/// The user in a file's name.
-fn uid_of(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+/// The number that a process has for itself, in the innermost of its namespaces.
+fn own_pid(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.and_then(|numbers| numbers.split_whitespace().next_back()?.parse().ok()).unwrap_or(pid)
 }
 
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-fn path_in(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("{PREFIX}{}-{}-{number}", geteuid().as_raw(), std::process::id()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn facts() -> StatsFacts {
-        StatsFacts { rank: 3, size: 4, device: "memif".into() }
+    /// A worker whose device is named like its test: others run in this process at the same time.
+    fn writer(device: &str) -> StatsWriter {
+        let facts = StatsFacts { rank: 3, size: 4, device: device.into() };
+        StatsWriter::open(&facts, Duration::ZERO).expect("memory")
     }
 
     fn publish(writer: &mut StatsWriter, value: u64) {
@@ -159,32 +156,35 @@ mod tests {
             StatsWriter::counters(text, "worker", [("tx_eager", value)]);
             StatsWriter::counters(text, "port0", [("tx_bytes", 2 * value)]);
             StatsWriter::counters(text, "port1", [("tx_bytes", value)]);
-            StatsWriter::report(text, "rank 1: connected\nwell");
+            StatsWriter::report(text, "rank 1: connected\nwell \u{1b}]0;owned\u{7}");
         });
+    }
+
+    fn published(device: &str) -> Vec<PublishedStats> {
+        PublishedStats::read_all().into_iter().filter(|stats| stats.device == device).collect()
     }
 
     #[test]
     fn what_a_worker_publishes_is_read_back_and_goes_with_it() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut writer = StatsWriter::create(directory.path(), &facts(), Duration::ZERO).expect("a file");
+        let mut writer = writer("there");
+        assert_eq!(published("there"), [], "it has published nothing");
         publish(&mut writer, 7_000_000_000);
         publish(&mut writer, 5);
-        let all = PublishedStats::read_all_in(directory.path());
+        let all = published("there");
         let [stats] = all.as_slice() else { panic!("one worker: {all:?}") };
-        assert_eq!((stats.pid, stats.rank, stats.size, stats.device.as_str()), (std::process::id(), 3, 4, "memif"));
+        assert_eq!((stats.pid, stats.rank, stats.size), (std::process::id(), 3, 4));
         assert_eq!(
             (stats.counter("worker", "tx_eager"), stats.of_ports("tx_bytes"), stats.counter("engine", "x")),
             (5, 15, 0)
         );
-        assert_eq!(stats.report, ["rank 1: connected well"]);
+        assert_eq!(stats.report, ["rank 1: connected well ?]0;owned?"], "a terminal would obey the signs");
         assert!(stats.age() < Duration::from_mins(1) && !stats.program.is_empty());
         drop(writer);
-        assert_eq!(PublishedStats::read_all_in(directory.path()), []);
-        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+        assert_eq!(published("there"), []);
     }
 
     #[test]
-    fn half_a_text_and_a_strange_file_are_nothing() {
+    fn half_a_text_is_nothing() {
         let whole = "roci-stat 1 7\npid 1\nworker tx_eager 3\nend 7\n";
         assert_eq!(PublishedStats::parse(whole).expect("whole").counter("worker", "tx_eager"), 3);
         for text in [
@@ -196,36 +196,18 @@ mod tests {
         ] {
             assert_eq!(PublishedStats::parse(text), None, "{text}");
         }
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = path_in(directory.path(), 0);
-        std::os::unix::fs::symlink("/etc/hostname", &path).expect("room on the disk");
-        assert_eq!(PublishedStats::read_all_in(directory.path()), []);
-        assert!(path.is_symlink(), "what is no file of ours stays");
-        // Nothing waits for a writer, and what a user has put there under another's name is no worker.
-        fs::remove_file(&path).expect("ours");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
-        let stranger = directory.path().join(format!("{PREFIX}{}-1-0", geteuid().as_raw() + 1));
-        fs::write(&stranger, whole).expect("room on the disk");
-        assert_eq!(PublishedStats::read_all_in(directory.path()), []);
-        assert!(stranger.exists());
     }
 
+    /// A child that a worker's process has started has none of its descriptors, and a forked one's are not its own.
     #[test]
-    fn what_a_terminal_would_obey_is_not_shown() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut writer = StatsWriter::create(directory.path(), &facts(), Duration::ZERO).expect("a file");
-        writer.write(|text| StatsWriter::report(text, "\u{1b}]0;owned\u{7}"));
-        assert_eq!(PublishedStats::read_all_in(directory.path())[0].report, ["?]0;owned?"]);
-    }
-
-    #[test]
-    fn what_a_killed_worker_has_left_is_removed() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut writer = StatsWriter::create(directory.path(), &facts(), Duration::ZERO).expect("a file");
+    fn a_process_speaks_for_itself_alone() {
+        let mut writer = writer("alone");
         publish(&mut writer, 1);
-        writer.forget();
-        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1);
-        assert_eq!(PublishedStats::read_all_in(directory.path()), []);
-        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        assert_eq!(PublishedStats::of_process(child.id()), []);
+        child.kill().expect("a child of ours");
+        child.wait().expect("a child of ours");
+        assert_eq!(own_pid(std::process::id()), std::process::id());
+        assert_eq!(published("alone").len(), 1);
     }
 }

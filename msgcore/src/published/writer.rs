@@ -2,15 +2,12 @@
 
 use std::fmt::{Display, Write as _};
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{DIRECTORY, VERSION, path_in, since_1970};
+use super::{NAME, VERSION, since_1970};
 
 /// What does not change.
 pub(crate) struct StatsFacts {
@@ -19,12 +16,9 @@ pub(crate) struct StatsFacts {
     pub(crate) device: String,
 }
 
-/// A file that a worker writes its counters to.
+/// Memory that a worker writes its counters to.
 pub(crate) struct StatsWriter {
     file: File,
-    path: PathBuf,
-    /// The process that made it: a forked child does not remove it.
-    pid: u32,
     facts: String,
     text: String,
     number: u64,
@@ -33,31 +27,18 @@ pub(crate) struct StatsWriter {
 }
 
 impl StatsWriter {
-    /// A file of this process's, to be written every so often. `None` where there can be none: then there is nothing to see.
+    /// Memory of this process's, to be written every so often. `None` where there can be none: then there is nothing to see.
     pub(crate) fn open(facts: &StatsFacts, interval: Duration) -> Option<Self> {
-        Self::create(Path::new(DIRECTORY), facts, interval)
-            .inspect_err(|error| tracing::debug!("counters are not published: {error}"))
-            .ok()
-    }
-
-    pub(super) fn create(directory: &Path, facts: &StatsFacts, interval: Duration) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (file, path) = loop {
-            let path = path_in(directory, NEXT.fetch_add(1, Ordering::Relaxed));
-            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
-                // A killed process of the same number has left one, or one of another namespace lives.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                outcome => break (outcome?, path),
-            }
-        };
-        file.try_lock()?;
-        let pid = std::process::id();
+        let made = memfd_create(NAME, MemfdFlags::CLOEXEC);
+        let made = made.inspect_err(|error| tracing::debug!("counters are not published: {error}"));
+        let file = File::from(made.ok()?);
         let program = std::env::args_os().next().unwrap_or_default();
         let StatsFacts { rank, size, device } = facts;
         assert!(rank < size, "rank {rank} of {size}");
+        let pid = std::process::id();
         let facts =
             format!("pid {pid}\nrank {rank}\nsize {size}\nprogram {}\ndevice {device}\n", program.to_string_lossy());
-        Ok(Self { file, path, pid, facts, text: String::new(), number: 0, interval, next: Instant::now() })
+        Some(Self { file, facts, text: String::new(), number: 0, interval, next: Instant::now() })
     }
 
     /// Whether it is time to write. Reads the clock.
@@ -96,26 +77,4 @@ impl StatsWriter {
     pub(crate) fn report(text: &mut String, line: &str) {
         let _ = writeln!(text, "report {}", line.replace('\n', " "));
     }
-
-    /// Leaves the file behind, as a process that is killed does.
-    #[cfg(test)]
-    pub(super) fn forget(mut self) {
-        self.pid = 0;
-    }
-}
-
-impl Drop for StatsWriter {
-    fn drop(&mut self) {
-        if self.pid == std::process::id() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Opens a regular file of this user's for reading: no link to one, and nothing that would wait for a writer.
-pub(super) fn open_file_of(path: &Path, uid: u32) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let found = file.metadata()?;
-    if found.is_file() && found.uid() == uid { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
