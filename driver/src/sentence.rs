@@ -11,8 +11,8 @@ use crate::{
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_sentence {
-    ($($error:ty),* $(,)?) => {$(
-        impl std::fmt::Debug for $error {
+    ($($error:ident $(<$parameter:ident>)?),* $(,)?) => {$(
+        impl $(<$parameter>)? std::fmt::Debug for $error $(<$parameter>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 std::fmt::Display::fmt(self, f)
             }
@@ -32,16 +32,11 @@ debug_as_sentence!(
     PortConfigError,
     PortError,
     PostError,
+    RefusedRequest<W>,
     RegionError,
     RegisterError,
     UdpError,
 );
-
-impl<W> std::fmt::Debug for RefusedRequest<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
 
 #[cfg(test)]
 mod tests {

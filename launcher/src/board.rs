@@ -77,8 +77,7 @@ impl Board {
     /// When there is no such rank.
     pub fn outlast(&self, rank: Rank, at_most: Duration) -> bool {
         let is_there = |state: &mut JobState| state.mailboxes.is_taken(rank);
-        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.shared.outlast(at_most, is_there)
     }
 
     /// Waits until `rank` has left this generation of the job, or come again in a later one; returns whether it has before the
@@ -89,8 +88,7 @@ impl Board {
     pub(crate) fn outlast_generation(&self, rank: Rank, generation: u64, deadline: Instant) -> bool {
         let is_there = |state: &mut JobState| state.mailboxes.is_taken(rank) && state.comings[rank] == generation;
         let at_most = deadline.saturating_duration_since(Instant::now());
-        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, is_there);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.shared.outlast(at_most, is_there)
     }
 
     /// Waits until every rank has come and none is in the job, so long at most; returns whether that is so.
@@ -98,8 +96,7 @@ impl Board {
         let goes_on = |state: &mut JobState| {
             (0..self.shared.size).any(|rank| state.comings[rank] == 0 || state.mailboxes.is_taken(rank))
         };
-        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), at_most, goes_on);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.shared.outlast(at_most, goes_on)
     }
 
     /// Where a rank has come from, once it has: an address, or `this host`.
@@ -223,6 +220,12 @@ fn serve_requests(shared: &SharedBoard, guest: &mut RankSession, reader: impl Re
 impl SharedBoard {
     fn lock(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something is no longer so, at most so long; returns whether it is not.
+    fn outlast(&self, at_most: Duration, is_so: impl FnMut(&mut JobState) -> bool) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), at_most, is_so);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Answers a request, but for a barrier, which is answered when all are there.

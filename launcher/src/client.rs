@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::Rank;
 use crate::absent::Absent;
-use crate::environment::{available_cpus, number, shared_cpus, variable};
+use crate::environment::{available_cpus, number, number_if_set, shared_cpus, variable};
 use crate::inbox::{Departure, Inbox};
 use crate::managed::{self, ManagedJob};
 use crate::refusal::MailRefusal;
@@ -92,7 +92,7 @@ impl Job {
         }
         let first = number(RANK)?;
         let size = number(SIZE)?;
-        let workers = if std::env::var_os(WORKERS).is_some() { number(WORKERS)? } else { 1 };
+        let workers = number_if_set(WORKERS)?.unwrap_or(1);
         if size == 0 || size > MAX_RANKS {
             return Err(JobError::Variable { name: SIZE, value: size.to_string(), problem: "lies outside 1..1024" });
         }
@@ -103,7 +103,7 @@ impl Job {
             let problem = "is no number of ranks from ROCI_RANK up to ROCI_SIZE";
             return Err(JobError::Variable { name: WORKERS, value: workers.to_string(), problem });
         }
-        let cpus = if std::env::var_os(CPUS).is_some() { number(CPUS)? } else { available_cpus() };
+        let cpus = number_if_set(CPUS)?.unwrap_or_else(available_cpus);
         let (place, token) = (variable(JOB)?, Token::from_environment()?);
         let join = |rank| {
             let signal = Some(ReportSignal::watch());

@@ -24,3 +24,8 @@ pub(crate) fn number(name: &'static str) -> Result<usize, JobError> {
     let value = variable(name)?;
     value.parse().map_err(|_| JobError::Variable { name, value, problem: "is not a whole number" })
 }
+
+/// The same, of a variable that need not be there.
+pub(crate) fn number_if_set(name: &'static str) -> Result<Option<usize>, JobError> {
+    std::env::var_os(name).map(|_| number(name)).transpose()
+}

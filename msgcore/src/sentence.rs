@@ -20,16 +20,11 @@ debug_as_sentence!(
     FlushError,
     InsertError,
     OpError,
+    Refused<T>,
     SomeFailed,
     StreamError,
     WireupError,
 );
-
-impl<T> std::fmt::Debug for Refused<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
 
 #[cfg(test)]
 mod tests {

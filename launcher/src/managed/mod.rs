@@ -10,6 +10,7 @@
 mod board_address;
 mod slurm;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -71,7 +72,7 @@ impl ManagedJob {
         let mut board = None;
         let mut text = None;
         if rank == 0 {
-            let listener = listen(0)?;
+            let listener = listen(0).map_err(JobError::NoBoard)?;
             let port = listener.local_addr().map_err(JobError::NoBoard)?.port();
             let token = Token::random();
             text = Some(BoardAddress::of_this_host(port, token.clone()).to_string());
@@ -124,10 +125,10 @@ pub(crate) fn check_size(size: usize) -> Result<(), JobError> {
 }
 
 /// Listens at a port of every address of this host's; the kernel chooses port 0.
-pub(crate) fn listen(port: u16) -> Result<TcpListener, JobError> {
+pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
     let everywhere: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
     let everywhere = everywhere.map(|ip| SocketAddr::from((ip, port)));
-    TcpListener::bind(&everywhere[..]).map_err(JobError::NoBoard)
+    TcpListener::bind(&everywhere[..])
 }
 
 pub(crate) fn serve(size: usize, token: Token, listener: TcpListener) -> Result<Board, JobError> {

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use rustix::process::geteuid;
 
 use super::{ManagedJob, check_size, listen, serve};
+use crate::environment::{number, number_if_set, variable};
 use crate::supervise::JobDirectory;
 use crate::{Board, JobError, Rank, TOKEN, Token};
 
@@ -26,13 +27,17 @@ pub(crate) struct SlurmStep {
 impl SlurmStep {
     /// The step that `srun` has started this process in. The variables of a batch script alone do not make one.
     pub(crate) fn of_this_process() -> Result<Option<Self>, JobError> {
-        let (Some(rank), Some(size)) = (number("SLURM_PROCID")?, number("SLURM_STEP_NUM_TASKS")?) else {
+        let (Some(rank), Some(size)) = (number_if_set("SLURM_PROCID")?, number_if_set("SLURM_STEP_NUM_TASKS")?) else {
             return Ok(None);
         };
-        let given = |name| number(name)?.ok_or(JobError::NotInJob(name));
+        let given = |name| {
+            let number = number(name)?;
+            let problem = "is not a whole number";
+            u32::try_from(number).map_err(|_| JobError::Variable { name, value: number.to_string(), problem })
+        };
         let (job, step) = (given("SLURM_JOB_ID")?, given("SLURM_STEP_ID")?);
-        let nodes = std::env::var("SLURM_STEP_NODELIST").map_err(|_| JobError::NotInJob("SLURM_STEP_NODELIST"))?;
-        check_size(size as usize)?;
+        let nodes = variable("SLURM_STEP_NODELIST")?;
+        check_size(size)?;
         if rank >= size {
             return Err(JobError::Variable {
                 name: "SLURM_PROCID",
@@ -40,7 +45,7 @@ impl SlurmStep {
                 problem: "is no task of the step",
             });
         }
-        Ok(Some(Self { rank: rank as usize, size: size as usize, job, step, nodes }))
+        Ok(Some(Self { rank, size, job, step, nodes }))
     }
 
     pub(crate) fn enrol(self) -> Result<ManagedJob, JobError> {
@@ -73,7 +78,8 @@ impl SlurmStep {
             return Err(JobError::NoToken(TOKEN));
         }
         let port = self.port();
-        let board = if rank == 0 { Some(serve(size, token.clone(), listen(port)?)?) } else { None };
+        let board =
+            if rank == 0 { Some(serve(size, token.clone(), listen(port).map_err(JobError::NoBoard)?)?) } else { None };
         let places = vec![format!("tcp:{first}:{port}")];
         let (may_come, directory) = (true, Mutex::default());
         Ok(ManagedJob { rank, size, places, may_come, token, board, directory })
@@ -101,12 +107,6 @@ fn first_node(list: &str) -> String {
         }
     }
     node
-}
-
-fn number(name: &'static str) -> Result<Option<u32>, JobError> {
-    let Ok(value) = std::env::var(name) else { return Ok(None) };
-    let number = value.parse().map(Some);
-    number.map_err(|_| JobError::Variable { name, value, problem: "is not a whole number" })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::{AgentFrame, FrameKind};
 use super::output::OutputStream;
-use super::process::{LocalRanks, OutputRoute, RankEnd, write_input};
+use super::process::{LocalRanks, OutputRoute, RankEnd, lock, write_input};
 use super::{JobSpec, LaunchError, LaunchEvent};
 use crate::managed::BoardAddress;
 use crate::{Rank, Token};
@@ -56,34 +56,27 @@ pub fn serve_launcher() -> io::Result<()> {
     match start(agent_job, sender, output.clone()) {
         Ok((ranks, count, input, place)) => {
             let ranks = Arc::new(Mutex::new(Some(ranks)));
-            output.say(&AgentFrame::new(FrameKind::Started, 0, place))?;
-            let orders = LauncherOrders { ranks: ranks.clone(), input, output: output.clone() };
+            say(&AgentFrame::new(FrameKind::Started, 0, place))?;
+            let orders = LauncherOrders { ranks: ranks.clone(), input, output };
             thread::Builder::new().spawn(move || orders.obey(from))?;
-            report_ends(count, &events, &output);
+            report_ends(count, &events);
             if let Some(ranks) = lock(&ranks).take() {
                 ranks.finish();
             }
             Ok(())
         }
-        Err(failure) => output.say(&AgentFrame::new(FrameKind::Failed, 0, failure.to_string())),
+        Err(failure) => say(&AgentFrame::new(FrameKind::Failed, 0, failure.to_string())),
     }
 }
 
-/// The way to the launcher.
+/// What the ranks have written, on its way to the launcher.
 #[derive(Clone, Default)]
 struct AgentOutput {
-    /// What each frame is written with.
-    lock: Arc<Mutex<()>>,
     /// Streams of ranks that the launcher has no reader for any more.
     closed: Arc<Mutex<BTreeSet<(Rank, OutputStream)>>>,
 }
 
 impl AgentOutput {
-    fn say(&self, frame: &AgentFrame) -> io::Result<()> {
-        let _one_at_a_time = lock(&self.lock);
-        frame.write_to(io::stdout())
-    }
-
     /// Sends what a rank has written. An error has its pipe closed.
     fn pass_on(&self, rank: Rank, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         if lock(&self.closed).contains(&(rank, stream)) {
@@ -93,13 +86,18 @@ impl AgentOutput {
             OutputStream::Out => FrameKind::Out,
             OutputStream::Err => FrameKind::Err,
         };
-        self.say(&AgentFrame::new(kind, rank, bytes))
+        say(&AgentFrame::new(kind, rank, bytes))
     }
 
     fn close(&self, rank: Rank, name: &str) {
         let stream = [OutputStream::Out, OutputStream::Err].into_iter().find(|stream| stream.name() == name);
         lock(&self.closed).extend(stream.map(|stream| (rank, stream)));
     }
+}
+
+/// Writes a frame to the launcher, whole: several threads do.
+fn say(frame: &AgentFrame) -> io::Result<()> {
+    frame.write_to(io::stdout().lock())
 }
 
 type StartedRanks = (LocalRanks, usize, Option<ChildStdin>, String);
@@ -154,7 +152,7 @@ struct LauncherOrders {
 impl LauncherOrders {
     fn obey(self, mut from: BufReader<Stdin>) {
         let Self { ranks, input, output } = self;
-        let input = feed_rank_0(input, output.clone());
+        let input = feed_rank_0(input);
         while let Ok(Some(frame)) = AgentFrame::read_from(&mut from) {
             match frame.kind {
                 FrameKind::Signal => {
@@ -172,12 +170,12 @@ impl LauncherOrders {
 }
 
 /// Takes the standard input of rank 0, and asks for more after each chunk. One at most is on its way.
-fn feed_rank_0(mut input: Option<ChildStdin>, output: AgentOutput) -> SyncSender<Vec<u8>> {
+fn feed_rank_0(mut input: Option<ChildStdin>) -> SyncSender<Vec<u8>> {
     let (sender, chunks) = sync_channel::<Vec<u8>>(1);
     thread::spawn(move || {
         for chunk in chunks {
             write_input(&mut input, &chunk);
-            if input.is_none() || output.say(&AgentFrame::new(FrameKind::InputTaken, 0, "")).is_err() {
+            if input.is_none() || say(&AgentFrame::new(FrameKind::InputTaken, 0, "")).is_err() {
                 return;
             }
         }
@@ -192,22 +190,18 @@ fn signal_all(ranks: &Mutex<Option<LocalRanks>>, signal: Option<Signal>) {
 }
 
 /// Reports the ends of so many processes.
-fn report_ends(mut count: usize, events: &Receiver<LaunchEvent>, output: &AgentOutput) {
+fn report_ends(mut count: usize, events: &Receiver<LaunchEvent>) {
     while count > 0 {
         match events.recv() {
             Ok(LaunchEvent::Ended { rank, end: RankEnd { code, text } }) => {
                 count -= 1;
                 // Where the launcher is gone the ranks are ended, and there is no one to report to.
-                let _ = output.say(&AgentFrame::new(FrameKind::Ended, rank, format!("{code} {text}")));
+                let _ = say(&AgentFrame::new(FrameKind::Ended, rank, format!("{code} {text}")));
             }
             Ok(_) => {}
             Err(_) => return,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The environment that ranks on other hosts get: all of this process's but what says where it runs itself.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
@@ -78,7 +78,7 @@ impl LocalRanks {
         let mut child = command.spawn().map_err(LaunchError::system(format!("cannot start rank {rank}")))?;
         let (pid, input) = (Pid::from_child(&child), child.stdin.take());
         let begun = self.relay(rank, &mut child, outputs).and_then(|()| {
-            self.lock_living().push((rank, pid));
+            lock(&self.living).push((rank, pid));
             self.watch(rank, child)
         });
         begun.inspect_err(|_| _ = kill_process(pid, Signal::KILL)).map_err(LaunchError::system(NO_THREAD))?;
@@ -110,21 +110,19 @@ impl LocalRanks {
 
     /// Has the process write where its output goes; returns whether that is through pipes.
     fn route_output(&self, rank: Rank, command: &mut Command) -> Result<bool, LaunchError> {
-        let mode = &self.job.output;
-        match &self.route {
-            OutputRoute::Here if mode.file.is_some() => {
-                let file = mode.open(rank).map_err(LaunchError::system("cannot write a rank's output"))?;
-                let file = file.expect("it was just seen to be wanted");
-                let copy = file.try_clone().map_err(LaunchError::system("cannot write a rank's output"))?;
+        let (mode, doing) = (&self.job.output, "cannot write a rank's output");
+        if let OutputRoute::Here = self.route {
+            if let Some(file) = mode.open(rank).map_err(LaunchError::system(doing))? {
+                let copy = file.try_clone().map_err(LaunchError::system(doing))?;
                 command.stdout(file).stderr(copy);
-                Ok(false)
+                return Ok(false);
             }
-            OutputRoute::Here if !mode.prefix => Ok(false),
-            OutputRoute::Here | OutputRoute::Chunks(_) => {
-                command.stdout(Stdio::piped()).stderr(Stdio::piped());
-                Ok(true)
+            if !mode.prefix {
+                return Ok(false);
             }
         }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(true)
     }
 
     fn relay(&mut self, rank: Rank, child: &mut Child, is_piped: bool) -> io::Result<()> {
@@ -160,10 +158,10 @@ impl LocalRanks {
         let wait = move || {
             // Where the kernel reaps children by itself, all that is known is that this one is gone.
             let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
-            living.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(first, _)| first != rank);
+            lock(&living).retain(|&(first, _)| first != rank);
             let mut end = RankEnd::of(status);
             if end.code == KILLED
-                && let Some(why) = oom_watch.lock().unwrap_or_else(PoisonError::into_inner).explain_death()
+                && let Some(why) = lock(&oom_watch).explain_death()
             {
                 end.text = format!("{}: {why}", end.text);
             }
@@ -175,7 +173,7 @@ impl LocalRanks {
 
     /// Sends a signal to all that have not ended.
     pub(crate) fn signal(&self, signal: Signal) {
-        for &(_, pid) in self.lock_living().iter() {
+        for &(_, pid) in lock(&self.living).iter() {
             // A rank that has just ended needs no signal.
             let _ = kill_process(pid, signal);
         }
@@ -185,10 +183,6 @@ impl LocalRanks {
     pub(crate) fn finish(self) {
         end_orphans();
         self.relays.into_iter().for_each(|relay| drop(relay.join()));
-    }
-
-    fn lock_living(&self) -> std::sync::MutexGuard<'_, Vec<(Rank, Pid)>> {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,6 +195,11 @@ impl RankEnd {
         };
         Self { code, text }
     }
+}
+
+/// A thread that has panicked leaves nothing half done here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn copy_chunks(mut from: impl Read, mut to: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {

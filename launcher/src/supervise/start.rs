@@ -54,7 +54,7 @@ impl Hosts {
         events: &Receiver<LaunchEvent>,
     ) -> Result<(), LaunchError> {
         let serving = || LaunchError::system("cannot serve the job over TCP");
-        let listener = listen(0).map_err(|error| serving()(io::Error::other(error)))?;
+        let listener = listen(0).map_err(serving())?;
         let port = listener.local_addr().map_err(serving())?.port();
         board.serve_supervised(listener).map_err(serving())?;
         let announced = BoardAddress::of_this_host(port, token.clone()).to_string();
