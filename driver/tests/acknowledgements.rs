@@ -8,7 +8,10 @@ use roci_driver::{Dialect, QpParams, SendWr};
 use roci_testkit::World;
 
 /// Well below the sender's timeout, and well above what the engine lets an acknowledgement wait.
-const LONG_NS: u64 = 100_000;
+const LONG_NS: u64 = 180_000;
+
+/// Between two polls: so many of them that find nothing fit in [`LONG_NS`] that only time makes one due.
+const STEP_NS: u64 = 5_000;
 
 /// Two ends that know each other, with a few receives at the second; nothing waits for an acknowledgement.
 fn wire() -> Wire {
@@ -39,7 +42,7 @@ fn pass(wire: &mut Wire, ns: u64) {
     let end = wire.clock.now() + ns;
     while wire.clock.now() < end {
         wire.run();
-        wire.clock.advance(500);
+        wire.clock.advance(STEP_NS);
     }
     wire.run();
 }
@@ -80,6 +83,22 @@ fn who_asks_is_acknowledged_at_once_with_all_before_it() {
     assert_eq!(arrived_and_acknowledged(&mut wire), [vec![1, 2], vec![1, 2]]);
     pass(&mut wire, LONG_NS);
     assert_eq!(acks_sent(&wire) - before, 1, "what has waited was acknowledged with it");
+}
+
+#[test]
+fn what_comes_after_one_that_asked_waits_as_long() {
+    let mut wire = wire();
+    send(&mut wire, 1, false);
+    pass(&mut wire, 90_000);
+    send(&mut wire, 2, true);
+    pass(&mut wire, 10_000);
+    send(&mut wire, 3, false);
+    pass(&mut wire, 90_000);
+    assert_eq!(arrived_and_acknowledged(&mut wire), [vec![1, 2, 3], vec![1, 2]]);
+    let before = acks_sent(&wire);
+    pass(&mut wire, LONG_NS - 90_000);
+    assert_eq!(arrived_and_acknowledged(&mut wire), [vec![], vec![3]]);
+    assert_eq!(acks_sent(&wire) - before, 1);
 }
 
 #[test]

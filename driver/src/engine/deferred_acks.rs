@@ -5,16 +5,22 @@ use roci_protocol::Nanos;
 use crate::handles::QueuePair;
 use crate::qp::ConnectedQp;
 
-/// How long they wait: far below the shortest timeout of a sender (250 us), and longer than a busy sender goes without asking (50 us).
-const WAIT_NS: Nanos = 64_000;
+/// How long they wait: below the shortest timeout of a sender (250 us), and longer than a busy sender goes without asking (125 us).
+const WAIT_NS: Nanos = 160_000;
 /// Polls in a row that bring nothing after which no company is to be expected: more than pass between two messages of a ping-pong.
 const IDLE_POLLS: u32 = 64;
+
+/// An acknowledgement is due at `now` that has been owed since then, or before.
+#[inline]
+pub(super) const fn due_since(now: Nanos) -> Nanos {
+    now.saturating_sub(WAIT_NS)
+}
 
 /// The queue pairs that owe one, each of them once.
 #[derive(Default)]
 pub(super) struct DeferredAcks {
     qps: Vec<QueuePair>,
-    /// When the first of them was added.
+    /// None of them waits for longer than since then.
     since: Nanos,
     /// Polls in a row that have brought nothing.
     idle: u32,
@@ -33,10 +39,10 @@ impl DeferredAcks {
         self.qps.push(slot.qp);
     }
 
-    /// Whether they have waited long enough.
+    /// Whether one may have waited long enough.
     #[inline]
     pub(super) fn are_due(&self, now: Nanos) -> bool {
-        !self.qps.is_empty() && now.saturating_sub(self.since) >= WAIT_NS
+        !self.qps.is_empty() && self.since <= due_since(now)
     }
 
     /// Counts a poll that has received so many frames. Returns whether any wait, and no company is to be expected: the application
@@ -53,10 +59,10 @@ impl DeferredAcks {
         std::mem::take(&mut self.qps)
     }
 
-    /// Keeps the memory of a list that is done with.
-    pub(super) fn keep(&mut self, qps: Vec<QueuePair>) {
-        debug_assert!(qps.is_empty() && self.qps.is_empty(), "all were looked at, and none was added");
-        self.qps = qps;
+    /// Keeps those that are not due, of which none has been owed since before `since`; and the memory of the list.
+    pub(super) fn keep(&mut self, qps: Vec<QueuePair>, since: Nanos) {
+        debug_assert!(self.qps.is_empty(), "all were looked at, and none was added");
+        (self.qps, self.since) = (qps, since);
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
+use super::deferred_acks::due_since;
 use super::port::Port;
 use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
@@ -70,7 +71,7 @@ impl<L: Link> Engine<L> {
         let may_wait = self.schedule.polled(frames);
         let acknowledge_from = if may_wait { ACK_COALESCE } else { 1 };
         if self.schedule.deferred.are_alone(frames) {
-            self.hasten_deferred();
+            self.hasten_deferred(Nanos::MAX);
         }
         if self.schedule.is_due(may_wait) {
             self.look_after_listed(acknowledge_from);
@@ -307,7 +308,7 @@ impl<L: Link> Engine<L> {
         }
         self.on_timers(now);
         if self.schedule.deferred.are_due(now) {
-            self.hasten_deferred();
+            self.hasten_deferred(due_since(now));
         }
     }
 
@@ -316,25 +317,32 @@ impl<L: Link> Engine<L> {
         if self.is_forked() || self.schedule.deferred.is_empty() {
             return;
         }
-        self.hasten_deferred();
+        self.hasten_deferred(Nanos::MAX);
         self.look_after_listed(1);
         self.ports.iter_mut().for_each(|port| port.link.flush());
     }
 
-    /// Acknowledgements that could wait are due.
+    /// Acknowledgements that could wait are due, where they have been owed since `due_since` or before. Of the others an earlier
+    /// one was asked for and sent: they wait on.
     #[inline(never)]
-    fn hasten_deferred(&mut self) {
-        let mut due = self.schedule.deferred.take();
-        for qp in due.drain(..) {
-            let Some(slot) = self.qps.get_mut(qp.0) else { continue };
+    fn hasten_deferred(&mut self, due_since: Nanos) {
+        let mut waiting = self.schedule.deferred.take();
+        let mut oldest = Nanos::MAX;
+        waiting.retain(|qp| {
+            let Some(slot) = self.qps.get_mut(qp.0) else { return false };
+            if let Some(since) = slot.rc.acknowledgement_waits_since().filter(|since| *since > due_since) {
+                oldest = oldest.min(since);
+                return true;
+            }
             slot.attendance.undefer();
             slot.rc.hasten_acknowledgement();
             if slot.rc.owes_acknowledgement(1) {
                 self.schedule.urge(true);
                 self.schedule.list(slot);
             }
-        }
-        self.schedule.deferred.keep(due);
+            false
+        });
+        self.schedule.deferred.keep(waiting, oldest);
     }
 
     /// Gives the places of packets that wait in vain to others.

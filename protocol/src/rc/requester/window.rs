@@ -7,8 +7,8 @@ use crate::{Nanos, Psn};
 /// In a long message an acknowledgement is asked for every so many packets, a power of two; more often where the
 /// window is small.
 const ACK_EVERY: u32 = 32;
-/// In any case after so long: a sender that is slowed down hears more often than its timeouts come.
-const ACK_EVERY_NS: Nanos = 50_000;
+/// In any case after so long: half of the shortest timeout, so that a sender that is slowed down hears before it comes.
+const ACK_EVERY_NS: Nanos = 125_000;
 /// Acknowledgements that a window is worth, so that they move it on smoothly.
 const ACKS_PER_WINDOW: u32 = 4;
 

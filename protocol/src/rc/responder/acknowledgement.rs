@@ -31,11 +31,13 @@ pub(in crate::rc) struct Acknowledgement {
     nak_sent: bool,
     /// When a packet was executed last.
     executed_at: Nanos,
+    /// Since when one is owed that may wait, where it is.
+    waits_since: Nanos,
 }
 
 impl Acknowledgement {
     pub(super) const fn new() -> Self {
-        Self { owed: Owed::Nothing, acknowledgeable: None, packets: 0, nak_sent: false, executed_at: 0 }
+        Self { owed: Owed::Nothing, acknowledgeable: None, packets: 0, nak_sent: false, executed_at: 0, waits_since: 0 }
     }
 
     #[inline]
@@ -59,6 +61,11 @@ impl Acknowledgement {
         self.acknowledgeable
     }
 
+    /// Since when one is owed that may wait.
+    pub(super) fn waits_since(&self) -> Option<Nanos> {
+        (self.owed == Owed::Later).then_some(self.waits_since)
+    }
+
     /// How long it has waited.
     pub(super) const fn waited(&self, now: Nanos) -> Nanos {
         now.saturating_sub(self.executed_at)
@@ -73,6 +80,9 @@ impl Acknowledgement {
     /// later where it ends a message.
     #[inline]
     pub(super) fn owe_ack(&mut self, is_asked_for: bool, ends_message: bool) {
+        if self.owed == Owed::Nothing {
+            self.waits_since = self.executed_at;
+        }
         self.owed = match self.owed {
             Owed::Nothing | Owed::Later if is_asked_for => Owed::Ack,
             Owed::Nothing if !ends_message => Owed::Nothing,

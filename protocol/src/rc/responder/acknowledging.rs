@@ -26,6 +26,11 @@ impl<B> RcQueuePair<B> {
         self.responder.acknowledgement.owed() == Owed::Later
     }
 
+    /// Since when such an acknowledgement is owed.
+    pub fn acknowledgement_waits_since(&self) -> Option<Nanos> {
+        self.responder.acknowledgement.waits_since()
+    }
+
     /// An acknowledgement that could wait is due: it has waited for long, or its queue pair ends.
     pub fn hasten_acknowledgement(&mut self) {
         self.responder.acknowledgement.hasten();

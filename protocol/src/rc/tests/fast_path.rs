@@ -81,7 +81,7 @@ fn who_does_not_ask_asks_before_it_needs_an_answer() {
             ours(config);
             (config.window, config.sq_depth) = (1 << 10, 1 << 10);
         };
-        assert_eq!(asking(120, by_queue, wide), [50, 100], "50 us have passed since it asked last");
+        assert_eq!(asking(255, by_queue, wide), [125, 250], "125 us have passed since it asked last");
         assert_eq!(asking(3, by_queue, |_| ()), [0, 1, 2], "a verbs peer is always asked");
         let counting = |config: &mut Config| {
             ours(config);

@@ -99,7 +99,7 @@ fn a_sender_that_is_slowed_down_asks_for_an_ack_now_and_then() {
     send(&mut qp, 1, 9 * MTU);
     for packet in 0..6 {
         script.room = Some(1);
-        let _ = qp.pump_requests(packet * 20_000, &mut unlimited(), &mut script);
+        let _ = qp.pump_requests(packet * 50_000, &mut unlimited(), &mut script);
     }
     let asks: Vec<_> = script.sent.iter().map(|(headers, _)| headers.bth.ack_req).collect();
     assert_eq!(asks, [false, false, false, true, false, false]);
