@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use roci_tidy::root;
 
+/// Where the book's chapters are.
+const BOOK: &str = "docs";
+/// The folders below it that chapters are in, and its own.
+const PARTS: [&str; 2] = ["", "internals"];
 /// Documents that are no chapters: lists that the book is made from.
 const NO_CHAPTERS: [&str; 1] = ["SUMMARY.md"];
 
@@ -30,7 +34,7 @@ fn targets(text: &str) -> Vec<String> {
 fn every_link_of_a_document_leads_somewhere() {
     let mut dead = Vec::new();
     let mut seen = 0;
-    for folder in ["", "docs", "lab", "configs"] {
+    for folder in ["", "docs", "docs/internals", "lab", "configs"] {
         for document in documents_in(&root().join(folder)) {
             let text = fs::read_to_string(&document).expect("a document");
             for target in targets(&text) {
@@ -47,12 +51,22 @@ fn every_link_of_a_document_leads_somewhere() {
 
 #[test]
 fn the_book_has_every_document_once() {
-    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("a summary");
+    let book = root().join(BOOK);
+    let summary = fs::read_to_string(book.join("SUMMARY.md")).expect("a summary");
     let chapters = targets(&summary);
     let listed: BTreeSet<_> = chapters.iter().cloned().collect();
     assert_eq!(chapters.len(), listed.len(), "a chapter is listed twice");
-    let names =
-        documents_in(&root().join("docs")).into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let documents = PARTS.into_iter().flat_map(|part| documents_in(&book.join(part)));
+    let names = documents.filter_map(|path| Some(path.strip_prefix(&book).ok()?.to_str()?.to_owned()));
     let there: BTreeSet<_> = names.filter(|name| !NO_CHAPTERS.contains(&name.as_str())).collect();
     assert_eq!(listed, there);
+}
+
+#[test]
+fn the_book_has_no_folder_that_is_not_looked_at() {
+    let entries = fs::read_dir(root().join(BOOK)).expect("the book").flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    let unknown: Vec<_> = names.filter(|name| !PARTS.contains(&name.as_str())).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
