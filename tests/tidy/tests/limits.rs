@@ -142,7 +142,7 @@ fn every_limit_of_the_documentation_is_that_of_the_code() {
             wrong.push(format!("{what}: there is no {file}"));
             continue;
         };
-        let said = syn::parse_str(value).ok().and_then(|value| evaluate(&value, &BTreeMap::new()));
+        let said = syn::parse_str::<Expr>(value).ok().and_then(|value| evaluate(&value, &BTreeMap::new()));
         let found = value_in(&text, name);
         if said.is_none() || said != found {
             wrong.push(format!("{what}: {value} is {said:?}, and {name} in {file} is {found:?}"));
