@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
+mod histogram;
 pub mod lint;
 pub mod msg;
 pub mod rc;
@@ -24,4 +25,5 @@ mod types;
 pub mod ud;
 pub mod wire;
 
+pub use histogram::Histogram;
 pub use types::{Access, Msn, Mtu, Nanos, NoPkey, Pkey, Psn, Qpn, Rkey};

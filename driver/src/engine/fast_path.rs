@@ -59,6 +59,9 @@ impl<L: Link> Engine<L> {
         let mut is_urgent = slot.rc.owes_acknowledgement(ACK_COALESCE);
         if whole == Whole::Acknowledgement {
             settled!(self, slot);
+            if let Some(ns) = slot.rc.take_round_trip() {
+                self.stats.round_trips.note(ns);
+            }
             is_urgent |= slot.rc.wants_pump() || slot.rc.owes_responses();
         }
         self.schedule.urge(is_urgent);

@@ -20,6 +20,7 @@ mod poll;
 mod port;
 mod port_turns;
 mod post_error;
+mod retransmission_log;
 mod schedule;
 mod shared;
 mod sink;

@@ -7,6 +7,7 @@ use roci_protocol::{Nanos, Psn, Qpn};
 use super::Engine;
 use super::deferred_acks::due_since;
 use super::port::Port;
+use super::retransmission_log::Before;
 use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
@@ -152,6 +153,7 @@ impl<L: Link> Engine<L> {
         };
         self.stats.rx_delivered += 1;
         self.stats.rx_unchecked += u64::from(is_unchecked);
+        let before = self.qps.get_mut(qp.0).map(|slot| Before::of(slot));
         let outcome = self.with_packet(qp, transport, |rc, scene| {
             let is_of_use = rc.on_packet(now, packet, scene);
             if is_of_use && is_marked {
@@ -160,6 +162,7 @@ impl<L: Link> Engine<L> {
             (is_of_use, rc.take_held())
         });
         let Some((is_of_use, ready)) = outcome else { return };
+        self.report_since(qp, before);
         if !is_of_use {
             self.on_useless_packet(now, qp, bytes);
         }
@@ -356,6 +359,15 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Logs what a queue pair has counted since, and counts the round trip that it has measured.
+    fn report_since(&mut self, qp: QueuePair, before: Option<Before>) {
+        let (Some(before), Some(slot)) = (before, self.qps.get_mut(qp.0)) else { return };
+        before.report(slot);
+        if let Some(ns) = slot.rc.take_round_trip() {
+            self.stats.round_trips.note(ns);
+        }
+    }
+
     fn on_timers(&mut self, now: Nanos) {
         let Some(mut due) = self.schedule.take_due(now) else { return };
         for (qpn, at) in due.drain(..) {
@@ -369,6 +381,7 @@ impl<L: Link> Engine<L> {
         if !self.qps.get_mut(qp.0).is_some_and(|slot| slot.wakes(at)) {
             return;
         }
+        let before = self.qps.get_mut(qp.0).map(|slot| Before::of(slot));
         let timeouts = self.with_qp(qp, |rc, scene| {
             let is_due = rc.deadline().is_some_and(|deadline| deadline <= now);
             let before = rc.stats().local_ack_timeout_err;
@@ -377,6 +390,7 @@ impl<L: Link> Engine<L> {
             }
             is_due.then(|| rc.stats().local_ack_timeout_err - before)
         });
+        self.report_since(qp, before);
         if let Some(Some(timeouts)) = timeouts {
             self.list(qp);
             if timeouts > 0 {

@@ -1,7 +1,7 @@
 //! Counters of an engine.
 
 use roci_protocol::wire::Malformed;
-use roci_protocol::{rc, ud};
+use roci_protocol::{Histogram, rc, ud};
 
 /// Counters of an engine; `rx_frames` is always `rx_delivered` and all drops together.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,8 @@ pub struct EngineStats {
     /// The counters of all queue pairs, past and present.
     pub queue_pairs: rc::Stats,
     pub(super) ended: rc::Stats,
+    /// Round trips of packets that asked for an acknowledgement, in nanoseconds, without what the peer says that it waited.
+    pub round_trips: Histogram,
 }
 
 impl EngineStats {

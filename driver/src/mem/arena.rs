@@ -297,7 +297,7 @@ mod tests {
         let config = ArenaConfig { bytes: 1 << 46, pages: PageChoice::Huge(HugePage::Size2M), node: None };
         let error = Arena::with(config).expect_err("64 TiB of huge pages").to_string();
         assert!(error.starts_with("cannot map 70368744177664 bytes for the arena: 2 MiB pages"), "{error}");
-        assert!(error.contains("scripts/hugepages set") && error.contains("ROCI_ARENA_PAGES"), "{error}");
+        assert!(error.contains("roci hugepages set") && error.contains("ROCI_ARENA_PAGES"), "{error}");
     }
 
     #[test]

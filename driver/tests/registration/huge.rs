@@ -39,7 +39,7 @@ impl Area {
         } else {
             let (needed, error) = (2 * PAGES, std::io::Error::last_os_error());
             eprintln!(
-                "skipped: there are no {needed} free huge pages of 2 MiB: {error}: make some, scripts/hugepages set"
+                "skipped: there are no {needed} free huge pages of 2 MiB: {error}: make some, roci hugepages set"
             );
         }
         match (area, more) {

@@ -134,7 +134,7 @@ knobs! {
     neighbours: Vec<(IpAddr, MacAddr)> = Vec::new(), "addresses", "IP=MAC,...", parse_neighbours, |neighbours| show_neighbours(neighbours);
     /// Memory for messages, reserved at once; huge pages of a pool are touched at once, others as they are used.
     arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
-    /// Pages of that memory: auto takes the largest that can be had and are not wasted, 1g and 2m are those of the kernel's pools (scripts/hugepages makes them), thp are ordinary memory that the kernel makes huge pages of. All but auto insist.
+    /// Pages of that memory: auto takes the largest that can be had and are not wasted, 1g and 2m are those of the kernel's pools (roci hugepages makes them), thp are ordinary memory that the kernel makes huge pages of. All but auto insist.
     arena_pages: PageChoice = PageChoice::Auto, "pages", "auto, 1g, 2m, thp, 4k", |text| choose(PAGES, text), |value| name_of(PAGES, value);
     /// Packets whose payload is at least so long are sent from where it lies, where the device can (roci info); off copies all. Measured over memif, which copies once more itself: packets of 4 KiB gain 1 to 5 %, of 8 KiB between -4 and 14 %, shorter ones lose up to 38 %. A NIC that reads memory itself may gain from less.
     zcopy_threshold: Option<usize> = Some(4096), "bytes", "off, 1..8192", |text| optional_size(text, 1, 8192), show_optional_size;

@@ -332,7 +332,7 @@ pub fn sample_file() -> String {
 
 fn unknown(name: &str, known_as: impl Fn(&Knob) -> String) -> ConfigError {
     let distance = |known: &String| strsim::damerau_levenshtein(name, known);
-    let closest = KNOBS.iter().map(known_as).min_by_key(distance).filter(|known| distance(known) <= known.len() / 2);
+    let closest = KNOBS.iter().map(known_as).min_by_key(distance).filter(|known| distance(known) <= known.len() / 3);
     ConfigError::Unknown { name: name.into(), closest }
 }
 

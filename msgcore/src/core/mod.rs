@@ -33,6 +33,7 @@ pub(crate) mod vbuf;
 
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
+use roci_protocol::Histogram;
 
 use self::by_message::AwaitedReplies;
 use self::ready::Ready;
@@ -58,6 +59,8 @@ pub(crate) struct Core<L: Link> {
     pub(crate) awaited: AwaitedReplies,
     pub(crate) terms: LocalTerms,
     pub(crate) stats: WorkerStats,
+    /// Lengths of the messages that were sent, in bytes.
+    pub(crate) message_sizes: Histogram,
 }
 
 impl<L: Link> Core<L> {

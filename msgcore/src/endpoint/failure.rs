@@ -61,6 +61,7 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn fail_peer(&mut self, id: PeerId, error: OpError) {
         let Some(peer) = self.peers.live_mut(id) else { return };
         let error = peer.connection.mismatch.take().map_or(error, |mismatch| breach_of(id, mismatch.breach));
+        tracing::info!("{id} is gone: {error}");
         let was_open = peer.is_open();
         peer.failure = Some(error.clone());
         let lanes: Vec<_> = peer.lanes.iter().map(|lane| lane.qp).collect();

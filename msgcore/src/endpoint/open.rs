@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, CompletionQueue, Engine, PdId, QpParams};
+use roci_protocol::Histogram;
 use roci_protocol::msg::Capabilities;
 
 use super::Endpoint;
@@ -129,6 +130,7 @@ impl<L: Link> Endpoint<L> {
             awaited: AwaitedReplies::default(),
             terms,
             stats: WorkerStats::default(),
+            message_sizes: Histogram::default(),
         };
         let services = services(config, &peers, requests, rules);
         let keepalive = Keepalive::new(config.keepalive_s);

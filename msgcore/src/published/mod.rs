@@ -6,7 +6,7 @@
 //! meanwhile: the age of what is there says so.
 //!
 //! It is text: a line `roci-stat VERSION NUMBER`, a line `NAME VALUE` for each fact, a line `SCOPE NAME VALUE` for
-//! each counter, lines `report TEXT`, and a line `end NUMBER`. Where the two numbers differ a writer was at work.
+//! each counter, the same for each bucket of a histogram (its name is the most that a value in it may be), lines `report TEXT`, and a line `end NUMBER`. Where the two numbers differ a writer was at work.
 
 mod writer;
 
@@ -108,6 +108,20 @@ impl PublishedStats {
     /// A counter of the worker's or its engine's; 0 where there is none of that name.
     pub fn counter(&self, scope: &str, name: &str) -> u64 {
         self.counters.get(&(scope.to_owned(), name.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// The scope of the lengths of messages that were sent, in bytes.
+    pub const SIZES: &str = "message_bytes";
+    /// The scope of round trips of acknowledged packets, in nanoseconds.
+    pub const ROUND_TRIPS: &str = "round_trip_ns";
+
+    /// The buckets of a histogram, by its scope: the most that a value in one may be, and how many it has.
+    pub fn histogram(&self, scope: &str) -> Vec<(u64, u64)> {
+        let of_scope = self.counters.iter().filter(|((its, _), _)| its == scope);
+        let mut buckets: Vec<_> =
+            of_scope.filter_map(|((_, most), count)| Some((most.parse().ok()?, *count))).collect();
+        buckets.sort_unstable();
+        buckets
     }
 
     /// A counter of all ports together.

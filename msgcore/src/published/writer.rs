@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use roci_protocol::Histogram;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::{NAME, VERSION, since_1970};
@@ -70,6 +71,13 @@ impl StatsWriter {
         for (name, value) in counters {
             debug_assert!(!name.contains(char::is_whitespace), "a reader takes '{name}' for two words");
             let _ = writeln!(text, "{scope} {name} {value}");
+        }
+    }
+
+    /// Adds a histogram: a counter for each bucket, whose name is the most that a value in it may be.
+    pub(crate) fn histogram(text: &mut String, scope: &str, histogram: &Histogram) {
+        for (most, count) in histogram.iter() {
+            let _ = writeln!(text, "{scope} {most} {count}");
         }
     }
 

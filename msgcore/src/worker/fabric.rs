@@ -97,6 +97,11 @@ impl<L: Link> Fabric<L> {
         self.addresses[rank]
     }
 
+    /// Whether the port leads to a network, and not to one peer alone.
+    pub const fn is_on_network(&self) -> bool {
+        self.is_shared
+    }
+
     /// Waits until every rank has called this, and serves the peers meanwhile. Who is missing the launcher says, and no
     /// port: a peer that hears first that all are here may have closed its ports before this rank hears it. So a rank that
     /// is done says goodbye by this call, and whatever happens to its ports then is no failure.

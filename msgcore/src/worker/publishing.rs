@@ -6,7 +6,7 @@ use roci_driver::link::Link;
 
 use super::Worker;
 use crate::config::Config;
-use crate::published::{StatsFacts, StatsWriter};
+use crate::published::{PublishedStats, StatsFacts, StatsWriter};
 
 /// Lines of the report that are published: who looks wants to see what does not move, and not all of it.
 const LINES: usize = 40;
@@ -40,6 +40,8 @@ impl<L: Link> Worker<L> {
         published.write(|text| {
             StatsWriter::counters(text, "worker", self.stats().iter());
             StatsWriter::counters(text, "engine", self.engine_stats().iter());
+            StatsWriter::histogram(text, PublishedStats::SIZES, &self.endpoint.core.message_sizes);
+            StatsWriter::histogram(text, PublishedStats::ROUND_TRIPS, &self.engine_stats().round_trips);
             let engine = &self.endpoint.core.engine;
             for port in 0..engine.port_count() {
                 StatsWriter::counters(text, format_args!("port{port}"), engine.link_stats(port).iter());

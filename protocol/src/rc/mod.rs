@@ -135,6 +135,12 @@ impl<B> RcQueuePair<B> {
         &self.config
     }
 
+    /// The round trip that was measured since the last call, in nanoseconds, if one was.
+    #[inline]
+    pub fn take_round_trip(&mut self) -> Option<Nanos> {
+        self.requester.rtt.take_uncounted()
+    }
+
     /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.stats

@@ -14,6 +14,8 @@ pub(super) struct Rtt {
     timed: Option<(Psn, Nanos)>,
     /// How long the peer says that it waited with the acknowledgement that is looked at.
     peer_delay: Nanos,
+    /// The newest round trip, until somebody counts it; else 0.
+    uncounted: Nanos,
 }
 
 impl Rtt {
@@ -55,7 +57,16 @@ impl Rtt {
                 self.smoothed = Some((7 * smoothed + sample) / 8);
             }
         }
-        Some(sample.saturating_sub(std::mem::take(&mut self.peer_delay)))
+        let path = sample.saturating_sub(std::mem::take(&mut self.peer_delay));
+        self.uncounted = path.max(1);
+        Some(path)
+    }
+
+    /// The round trip that was measured since the last call, if one was; of several the newest.
+    #[inline]
+    pub(super) fn take_uncounted(&mut self) -> Option<Nanos> {
+        let newest = std::mem::take(&mut self.uncounted);
+        (newest > 0).then_some(newest)
     }
 
     /// How long an answer may take; `None` where no round trip was seen yet.
@@ -75,7 +86,11 @@ mod tests {
         rtt.sent(Psn::new(1), 0);
         rtt.sent(Psn::new(2), 500);
         assert_eq!(rtt.acknowledged(Psn::new(1), 900), None, "the timed packet is not among it");
-        assert_eq!(rtt.acknowledged(Psn::new(3), 1_000_000), Some(1_000_000));
+        assert_eq!(
+            (rtt.acknowledged(Psn::new(3), 1_000_000), rtt.take_uncounted()),
+            (Some(1_000_000), Some(1_000_000))
+        );
+        assert_eq!(rtt.take_uncounted(), None, "it is counted once");
         assert_eq!(rtt.base_rto(), Some(3_000_000));
         for round in 0..100 {
             rtt.sent(Psn::new(10 + round), 0);

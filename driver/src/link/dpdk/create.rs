@@ -3,7 +3,10 @@
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::device::{Attachment, Creation};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+use super::device::{Attachment, Creation, Device};
 use super::eal::{Eal, EalError, Setup, with_last_words};
 use super::error::PortError;
 use super::limits::{PORTS_MAX, RingSize};
@@ -37,6 +40,7 @@ pub(super) fn create_devices(
     attachments: &[Attachment],
     creations: &[Creation],
 ) -> Result<Eal, PortError> {
+    attachments.iter().try_for_each(|attachment| check_interface(attachment.device()))?;
     let running = Eal::running(setup);
     make_room(setup, attachments.len())?;
     let Some(eal) = running else {
@@ -57,6 +61,14 @@ pub(super) fn create_devices(
         }
     }
     Ok(eal)
+}
+
+/// Refuses an interface that the kernel does not have. A kernel that cannot be asked may have it.
+fn check_interface(device: &Device) -> Result<(), PortError> {
+    let Device::AfPacket(name) = device else { return Ok(()) };
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let found = socket.and_then(|socket| rustix::net::netdevice::name_to_index(socket, name));
+    if found == Err(Errno::NODEV) { Err(PortError::NoInterface(name.clone())) } else { Ok(()) }
 }
 
 /// Sees to it that DPDK has places for so many ports: those that are kept for later give up theirs.

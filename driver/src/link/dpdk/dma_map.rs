@@ -267,7 +267,7 @@ fn addresses(memory: &dyn Lasting) -> Result<Addresses, ZeroCopyError> {
         return Ok(Addresses::Virtual);
     }
     if !memory.is_pinned() {
-        return Err(ZeroCopyError::Physical("ordinary pages move: make huge ones, scripts/hugepages set"));
+        return Err(ZeroCopyError::Physical("ordinary pages move: make huge ones, roci hugepages set"));
     }
     let size = memory.page_size();
     let address = |at: usize| {

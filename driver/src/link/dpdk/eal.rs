@@ -97,8 +97,8 @@ impl Eal {
         if !Path::new(PROCESSORS).exists() {
             return Err(EalError::NoSysfs);
         }
-        // The caller reports what goes wrong; the whole log is shown at level DEBUG only.
-        let is_loud = tracing::enabled!(tracing::Level::DEBUG);
+        // The caller reports what goes wrong; the whole log is shown where it is asked for by its own name.
+        let is_loud = tracing::enabled!(target: "dpdk", tracing::Level::TRACE);
         let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "error" });
         // SAFETY: DPDK does not run yet, and the caller holds the lock that makes this the only call in the process.
         let status = unsafe { dpdk_sys::roci_log_open(is_loud) };

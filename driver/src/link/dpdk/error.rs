@@ -40,7 +40,7 @@ pub enum PortError {
     NoMemory,
     /// DPDK takes huge pages as it needs them, and there are too few.
     #[error(
-        "packet buffers need {0} MiB of huge pages, and too few are free: scripts/hugepages set (each queue of ROCI_QUEUES has buffers of its own)"
+        "packet buffers need {0} MiB of huge pages, and too few are free: roci hugepages set (each queue of ROCI_QUEUES has buffers of its own)"
     )]
     NoHugePages(usize),
     /// The process may not open as many descriptors as the ports need.
@@ -54,8 +54,11 @@ pub enum PortError {
     /// DPDK's table of ports is full.
     #[error("{0} more ports: DPDK can have {PORTS_MAX} in a process")]
     TooManyPorts(usize),
+    /// The kernel has no interface of this name.
+    #[error("there is no interface '{0}': 'ip link' lists those of this host")]
+    NoInterface(String),
     /// The arguments created no port.
-    #[error("device {device}: {cause} (RUST_LOG=debug shows its log)")]
+    #[error("device {device}: {cause} (RUST_LOG=dpdk=trace shows its log)")]
     NoPort {
         /// Whose port.
         device: String,

@@ -74,7 +74,7 @@ pub enum BindingError {
     #[error("no PCI device {0}: lspci -D lists those of this host")]
     Missing(PciAddress),
     /// A kernel driver is bound to it, or none is.
-    #[error("PCI device {address} is {}, and DPDK needs vfio-pci or uio_pci_generic: scripts/bind-nic bind {address}", describe_driver(.driver))]
+    #[error("PCI device {address} is {}, and DPDK needs vfio-pci or uio_pci_generic: roci bind-nic bind {address}", describe_driver(.driver))]
     NotBound {
         /// Where.
         address: PciAddress,
@@ -90,7 +90,7 @@ pub enum BindingError {
         path: String,
     },
     /// DPDK keeps what devices reach in huge pages, and there is none.
-    #[error("PCI device {0} needs huge pages, and none is free: scripts/hugepages set {HUGE_PAGES}")]
+    #[error("PCI device {0} needs huge pages, and none is free: roci hugepages set {HUGE_PAGES}")]
     NoHugePages(PciAddress),
 }
 
@@ -225,7 +225,7 @@ mod tests {
         refused(&Host::with(Some("e1000e"), "1"), "00:04.0", "bound to e1000e, and DPDK needs vfio-pci");
         refused(&Host::with(Some("vfio-pci"), "1"), "00:04.0", "vfio/7, PCI device 0000:00:04.0's IOMMU group");
         for pages in ["0\n", "", "many", "-1"] {
-            refused(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "scripts/hugepages set 256");
+            refused(&Host::with(Some("uio_pci_generic"), pages), "00:04.0", "roci hugepages set 256");
         }
     }
 

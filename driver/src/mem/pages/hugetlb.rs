@@ -32,7 +32,7 @@ impl HugePage {
         }
     }
 
-    /// The size as mount options and `scripts/hugepages` write it.
+    /// The size as mount options and `roci hugepages` write it.
     const fn short(self) -> &'static str {
         match self {
             Self::Size2M => "2M",
@@ -65,7 +65,7 @@ enum PoolRefusal {
     Waste(usize),
     #[error("it cannot be written: {0}; a memfd needs no mount")]
     Unwritable(#[source] io::Error),
-    #[error("{shortage}: scripts/hugepages set {count} --size {}", .size.short())]
+    #[error("{shortage}: roci hugepages set {count} --size {}", .size.short())]
     Short {
         #[source]
         shortage: PoolShortage,
@@ -113,7 +113,7 @@ pub(super) fn map(bytes: usize, size: HugePage, is_free: bool, node: Option<u32>
         let pages = Pages::Hugetlbfs { size, mount };
         match file.and_then(|file| map_file(&file, len, size, pages.clone(), node)) {
             Ok(mapping) => return Ok(mapping),
-            Err(why) => refused.push(PassedOver { pages, why: format!("{why} (scripts/hugepages set makes pages)") }),
+            Err(why) => refused.push(PassedOver { pages, why: format!("{why} (roci hugepages set makes pages)") }),
         }
     }
     let file = rustix::fs::memfd_create("roci-arena", size.memfd_flags());
@@ -248,7 +248,7 @@ mod tests {
     fn a_refusal_says_how_many_are_missing_and_what_makes_them() {
         let Err(refused) = map(1 << 46, HugePage::Size2M, false, None) else { panic!("64 TiB of huge pages?") };
         let last = refused.last().expect("the memfd's").to_string();
-        assert!(last.contains("scripts/hugepages set 33554432 --size 2M"), "{last}");
+        assert!(last.contains("roci hugepages set 33554432 --size 2M"), "{last}");
     }
 
     proptest! {

@@ -285,7 +285,7 @@ mod tests {
         for size in [HugePage::Size1G, HugePage::Size2M] {
             match Mapping::new(4 << 20, PageChoice::Huge(size), None) {
                 Ok(mapping) => assert_eq!(mapping.pages.size(), size.bytes()),
-                Err(refused) => assert!(refused.iter().all(|passed| passed.why.contains("scripts/hugepages set"))),
+                Err(refused) => assert!(refused.iter().all(|passed| passed.why.contains("roci hugepages set"))),
             }
         }
         let mapping = Mapping::new(1 << 20, PageChoice::Auto, None).expect("memory");

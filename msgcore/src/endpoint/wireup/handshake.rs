@@ -123,6 +123,7 @@ impl<L: Link> Endpoint<L> {
         let Some(peer) = self.peers.live_mut(id) else { return };
         match peer.connection.step(step) {
             Ok(Stage::Open) => {
+                tracing::info!("{id} is connected, over {} queue pairs", peer.lanes.len());
                 self.wireup.under_way.remove(&id);
                 self.peers.note_connected(id);
                 self.emit(EndpointEvent::Connected { peer: id });

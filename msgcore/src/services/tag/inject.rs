@@ -30,6 +30,7 @@ impl TagService {
         let Some(lane) = self.short_lane(peer, bytes.len()).filter(|&lane| core.has_spare_vbuf(lane)) else {
             return false;
         };
+        core.message_sizes.note(bytes.len() as u64);
         core.stats.chose(Protocol::Eager, Reason::Short);
         let message = Message::Eager { label, len: bytes.len() as u64, id: NO_OPERATION, mode };
         let sequence = peer.take_sequence();

@@ -80,6 +80,7 @@ impl TagService {
         let is_short = payload.len() <= self.rules.eager;
         match self.short_lane(peer, payload.len()) {
             Some(lane) if is_short && core.has_spare_vbuf(lane) => {
+                core.message_sizes.note(payload.len() as u64);
                 core.stats.chose(Protocol::Eager, Reason::Short);
                 self.send_short(core, peer, lane, Outgoing { request, label, mode, payload });
                 Ok(false)

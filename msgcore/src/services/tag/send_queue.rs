@@ -146,7 +146,9 @@ impl TagService {
             return false;
         }
         let outgoing = self.queues[peer.id.slot()].outgoing.remove(first).expect("it was just there");
+        core.message_sizes.note(len as u64);
         core.stats.chose(protocol, reason);
+        tracing::trace!("{}: a message of {len} B goes as {protocol}: {reason}", peer.id);
         match protocol {
             Protocol::Eager => self.send_eager(core, peer, lane, outgoing),
             Protocol::Rendezvous(rendezvous) => self.announce(core, peer, rendezvous, outgoing),

@@ -1,0 +1,42 @@
+//! What the log says of packets that are sent again, and why (`RUST_LOG=roci_driver=debug`).
+
+use roci_protocol::rc::Stats;
+use tracing::Level;
+
+use crate::qp::ConnectedQp;
+
+/// The counters of a queue pair before it looked at a packet or at a timer; nothing where the log wants none of it.
+pub(super) struct Before(Option<Stats>);
+
+impl Before {
+    pub(super) fn of(slot: &ConnectedQp) -> Self {
+        Self(tracing::enabled!(Level::DEBUG).then(|| *slot.rc.stats()))
+    }
+
+    /// Logs what has moved since.
+    pub(super) fn report(&self, slot: &ConnectedQp) {
+        if let Some(before) = &self.0 {
+            log(slot, before, slot.rc.stats());
+        }
+    }
+}
+
+#[cold]
+fn log(slot: &ConnectedQp, before: &Stats, now: &Stats) {
+    let causes = [
+        (before.packet_seq_err, now.packet_seq_err, "the peer misses packets (NAK): they are sent again"),
+        (before.implied_nak_seq_err, now.implied_nak_seq_err, "a response is missing: it is asked for again"),
+        (before.rnr_nak, now.rnr_nak, "the peer has no receive posted (RNR NAK): the message is sent again later"),
+        (before.tail_loss_probes, now.tail_loss_probes, "no acknowledgement yet: the peer is asked once more"),
+        (before.local_ack_timeout_err, now.local_ack_timeout_err, "no acknowledgement in time: sent again"),
+        (before.duplicate_request, now.duplicate_request, "the peer has sent a packet again"),
+        (
+            before.out_of_buffer,
+            now.out_of_buffer,
+            "no receive is posted for the peer's message: it is to send it again",
+        ),
+    ];
+    for (_, _, cause) in causes.into_iter().filter(|(before, now, _)| now > before) {
+        tracing::debug!("queue pair {} to {}: {cause}", slot.qp.qpn(), slot.flow.destination_ip());
+    }
+}
