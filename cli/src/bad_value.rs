@@ -16,6 +16,8 @@ pub(crate) enum BadOptionValue {
     CountRange(usize),
     #[error("messages under way are between 1 and {0}")]
     DepthRange(usize),
+    #[error("a queue pair's number has 24 bits, such as 17 or 0x11")]
+    QueuePairNumber,
     #[error("not of the form A..B")]
     NotARange,
     #[error("not two whole numbers, rising")]

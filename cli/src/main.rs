@@ -8,6 +8,7 @@ mod failure;
 mod options;
 mod output;
 mod resources;
+mod troubles;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ fn run(command: RociCommand) -> Result<ExitCode, failure::Failure> {
         RociCommand::Lint(options) => commands::lint::run(&options),
         RociCommand::Info(options) => commands::info::run(&options),
         RociCommand::Doctor(options) => commands::doctor::run(&options),
+        RociCommand::Hugepages(options) => commands::tools::run(commands::tools::HUGEPAGES, &options.arguments),
+        RociCommand::BindNic(options) => commands::tools::run(commands::tools::BIND_NIC, &options.arguments),
         RociCommand::Stat(options) => commands::stat::run(&options),
         RociCommand::Sim(options) => commands::sim::run(&options),
         RociCommand::Completions(options) => commands::manual::completions(&options),
@@ -57,12 +60,22 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let text = error.to_string();
-    let words: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage")).collect();
-    let line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = line.strip_prefix("error: ").unwrap_or(&line);
-    output::complain(format!("{line} (see 'roci --help')"));
+    output::complain(one_line(error));
     ExitCode::from(2)
+}
+
+/// What is wrong, and one hint: clap says it in paragraphs, of which this keeps those that speak of this mistake.
+fn one_line(error: &clap::Error) -> String {
+    let command = std::env::args().nth(1).filter(|word| commands::manual::has_command(word));
+    let help = command.map_or_else(|| "roci --help".to_owned(), |name| format!("roci {name} --help"));
+    if error.kind() == ErrorKind::MissingSubcommand {
+        return format!("a command is missing: {} (see '{help}')", commands::manual::commands().join(", "));
+    }
+    let text = error.to_string();
+    let is_said = |line: &&str| !line.starts_with("Usage") && !line.starts_with("For more information");
+    let words: Vec<_> = text.lines().take_while(is_said).flat_map(str::split_whitespace).collect();
+    let line = words.join(" ").replace("invalid digit found in string", "not a whole number");
+    format!("{} (see '{help}')", line.strip_prefix("error: ").unwrap_or(&line))
 }
 
 /// The log goes to stderr; `RUST_LOG` chooses what it says.

@@ -40,7 +40,7 @@ fn every_golden_capture_is_named_and_every_icrc_is_right() {
 #[test]
 fn a_line_shows_headers_and_syndromes() {
     let text = roci(&["decode", vector("rc_nak_seq_send.pcap").to_str().expect("UTF-8")]).succeeded().stdout;
-    assert!(text.starts_with("0 RC_SEND_FIRST dest_qpn=0x2ea psn=0x001000 payload=1024 pad=0"), "{text}");
+    assert!(text.starts_with("0 0.000000000 RC_SEND_FIRST dest_qpn=0x2ea psn=0x001000 payload=1024 pad=0"), "{text}");
     assert!(text.contains("aeth[nak psn_sequence_error"), "{text}");
 }
 
@@ -113,8 +113,73 @@ fn a_pcapng_is_read_too() {
         block(6, &[words(&[0, 0, 0, len, len]), frame.to_vec()].concat());
     }
     let text = decode(&bytes).succeeded().stdout;
-    let expected = roci(&["decode", vector("rc_send_only.pcap").to_str().expect("UTF-8")]).succeeded().stdout;
-    assert_eq!(text, expected);
+    let expected = roci(&["decode", vector("rc_send_only.pcap").to_str().expect("UTF-8"), "--time", "none"]);
+    // The stamps of these blocks are all 0.
+    assert_eq!(text.replace(" 0.000000000 ", " "), expected.succeeded().stdout);
+}
+
+#[test]
+fn times_are_those_of_the_capture_as_they_are_asked_for() {
+    let file = vector("rc_nak_seq_send.pcap");
+    let times = |which| {
+        let text = roci(&["decode", file.to_str().expect("UTF-8"), "--time", which]).succeeded().stdout;
+        let seconds = |line: &str| line.split(' ').nth(1).and_then(|word| word.parse::<f64>().ok());
+        text.lines().map(seconds).collect::<Vec<_>>()
+    };
+    let [relative, delta, absolute] = ["relative", "delta", "absolute"].map(times);
+    assert!(times("none").iter().all(Option::is_none));
+    assert_eq!((relative[0], delta[0]), (Some(0.0), Some(0.0)));
+    let (first, last) = (absolute[0].expect("a time"), absolute.len() - 1);
+    assert!(first > 1e9, "seconds since 1970: {first}");
+    let since_first = absolute[last].expect("a time") - first;
+    let sum: f64 = delta.iter().flatten().sum();
+    assert!((relative[last].expect("a time") - since_first).abs() < 1e-5, "{relative:?}");
+    assert!((sum - since_first).abs() < 1e-5 && since_first > 0.0, "{delta:?}");
+}
+
+#[test]
+fn what_was_sent_again_is_marked_and_packets_are_chosen() {
+    let file = vector("rc_nak_seq_send.pcap");
+    let lines = |options: &[&str]| {
+        let ended = roci(&[&["decode", file.to_str().expect("UTF-8")], options].concat()).succeeded();
+        ended.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = lines(&[]);
+    let again = lines(&["--only", "retransmitted"]);
+    assert!(!again.is_empty() && again.iter().all(|line| line.ends_with("mark=retransmitted")), "{all:#?}");
+    assert_eq!(again.len(), all.iter().filter(|line| line.contains("mark=retransmitted")).count());
+    let naks = lines(&["--only", "nak"]);
+    assert!(!naks.is_empty() && naks.iter().all(|line| line.contains("aeth[nak")), "{naks:#?}");
+    let sends = lines(&["--opcode", "send_first,send_last"]);
+    assert!(!sends.is_empty() && sends.iter().all(|line| line.contains("RC_SEND_")), "{sends:#?}");
+    assert!(lines(&["--opcode", "atomic"]).is_empty());
+    let to_it = lines(&["--qpn", "0x2ea"]);
+    assert!(!to_it.is_empty() && to_it.iter().all(|line| line.contains("dest_qpn=0x2ea ")), "{to_it:#?}");
+    assert_eq!(lines(&["--qpn", "746"]), to_it);
+    assert_eq!(lines(&["--host", "10.77.0.1"]).len(), all.len());
+    assert!(lines(&["--host", "192.0.2.1"]).is_empty());
+    assert!(lines(&["--only", "bad"]).is_empty());
+}
+
+#[test]
+fn conversations_add_up_to_the_capture() {
+    let file = vector("rc_nak_seq_send.pcap");
+    let file = file.to_str().expect("UTF-8");
+    let packets = roci(&["decode", file, "--json"]).succeeded().stdout;
+    let marked = packets.matches("\"retransmitted\"").count() as u64;
+    let said = roci(&["decode", file, "--conversations", "--json"]).succeeded().stdout;
+    let rows: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let sum = |name: &str| rows.iter().filter_map(|row| row[name].as_u64()).sum::<u64>();
+    assert_eq!((sum("packets"), sum("retransmitted")), (packets.lines().count() as u64, marked), "{said}");
+    assert!(rows.len() == 2 && sum("naks") > 0 && sum("bad_icrc") == 0, "{said}");
+    let text = roci(&["decode", file, "--conversations"]).succeeded().stdout;
+    assert!(text.lines().count() == 3 && text.contains("10.77.0.1 > 10.77.0.2 0x2ea"), "{text}");
+}
+
+#[test]
+fn the_dissector_is_printed() {
+    let script = roci(&["decode", "--dissector"]).succeeded().stdout;
+    assert!(script.contains("register_postdissector") && script.contains("REQUEST_TO_SEND"), "{script}");
 }
 
 #[test]

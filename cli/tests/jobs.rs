@@ -294,10 +294,12 @@ fn a_capture_of_a_job_decodes() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("%r.pcap");
     let path = path.to_str().expect("UTF-8");
-    roci(&["perf", "send_lat", "--size", "8", "--iters", "50", "--pcap", path]).succeeded();
+    let faults = "loss=0.1,seed=5";
+    roci(&["perf", "send_lat", "--size", "8", "--iters", "50", "--pcap", path, "--faults", faults]).succeeded();
     for rank in ["0", "1"] {
         let text = roci(&["decode", &path.replace("%r", rank)]).succeeded().stdout;
         assert!(text.contains("RC_SEND_ONLY") && text.contains("RC_ACK") && !text.contains("BAD"), "{text}");
+        assert!(text.contains("mark=retransmitted"), "{text}");
     }
 }
 

@@ -13,7 +13,7 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
     for (arguments, complaint) in [
         (&["--frobnicate"][..], "unexpected argument '--frobnicate'"),
         (&["frobnicate"], "unrecognized subcommand"),
-        (&[], "subcommand"),
+        (&[], "a command is missing: run, "),
         (&["run"], "required"),
         (&["run", "-n", "0", "true"], "0 is not in 1..=1024"),
         (&["run", "-n", "1025", "true"], "1025 is not in 1..=1024"),
@@ -117,7 +117,7 @@ fn info_shows_the_memory_of_the_arena_and_the_page_sizes_passed_over() {
     };
     assert_eq!(arena("4k")["pages"], "4 KiB pages");
     let error = arena("1g")["error"].as_str().expect("no machine that tests has so many").to_owned();
-    assert!(error.contains("scripts/hugepages set 64 --size 1G"), "{error}");
+    assert!(error.contains("roci hugepages set 64 --size 1G"), "{error}");
     assert!(arena("auto")["passed_over"][0]["why"].as_str().is_some());
 }
 

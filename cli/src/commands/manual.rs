@@ -17,6 +17,16 @@ fn visible() -> Command {
     Command::new("roci").version(env!("CARGO_PKG_VERSION")).about(about).subcommand_required(true).subcommands(commands)
 }
 
+/// The names of the commands that people give.
+pub(crate) fn commands() -> Vec<String> {
+    visible().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+/// Whether people give a command of this name.
+pub(crate) fn has_command(name: &str) -> bool {
+    commands().iter().any(|known| known == name)
+}
+
 /// Prints a script for a shell.
 pub(crate) fn completions(options: &CompletionsOptions) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();

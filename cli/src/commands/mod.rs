@@ -12,3 +12,4 @@ pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod soak;
 pub(crate) mod stat;
+pub(crate) mod tools;

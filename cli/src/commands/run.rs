@@ -36,6 +36,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         directory: options.directory.clone(),
         ..JobSpec::new(size, options.program.clone())
     };
+    check_program(&job)?;
     let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
     if !options.program.iter().any(names_its_device) {
         check_ports(config, &job)?;
@@ -45,6 +46,26 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     launch(&job)
+}
+
+/// Each rank would say that it cannot start: it is said once. On other hosts there may be other programs.
+fn check_program(job: &JobSpec) -> Result<(), Failure> {
+    let Some(name) = job.program.first().filter(|name| *name != "roci") else { return Ok(()) };
+    if name.starts_with('-') {
+        return Err(Failure::new(format!("{name} is no option of 'roci run', and no program begins with a hyphen")));
+    }
+    if job.is_on_several_hosts() || !job.hosts.is_empty() {
+        return Ok(());
+    }
+    let is_there = if name.contains('/') {
+        let directory = job.directory.clone().unwrap_or_default();
+        directory.join(name).exists()
+    } else {
+        std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).exists()))
+    };
+    let place = if name.contains('/') { "there is no such file" } else { "no folder of PATH has it" };
+    if is_there { Ok(()) } else { Err(Failure::new(format!("cannot start {name}: {place}"))) }
 }
 
 fn hosts(options: &HostOptions) -> Result<Vec<String>, Failure> {
@@ -79,16 +100,25 @@ fn output_mode(options: &RunOptions) -> Result<OutputMode, Failure> {
     }
 }
 
+/// Runs a command in a window of tmux's.
+const IN_TMUX: &str = include_str!("../../tools/in-tmux");
+
 /// What runs the program in a terminal, in a debugger, or in both.
 fn wrapper(options: &TerminalOptions) -> Result<Vec<String>, Failure> {
     if !options.xterm && !options.debug {
         return Ok(Vec::new());
     }
-    if std::env::var_os("DISPLAY").is_none() {
+    let is_set = |name| std::env::var_os(name).is_some();
+    let mut words: Vec<String> = if is_set("TMUX") && !options.xterm {
+        ["bash", "-c", IN_TMUX, "in-tmux", "rank %r"].map(str::to_owned).into()
+    } else if is_set("DISPLAY") {
+        ["xterm", "-T", "rank %r", "-e"].map(str::to_owned).into()
+    } else {
         let option = if options.debug { "-debug" } else { "-xterm" };
-        return Err(Failure::new(format!("{option} opens a terminal for each rank, and DISPLAY is not set")));
-    }
-    let mut words: Vec<String> = ["xterm", "-T", "rank %r", "-e"].map(str::to_owned).into();
+        let remedy = if options.debug { ": run it inside tmux, or set DISPLAY" } else { "" };
+        let what = "opens a terminal for each rank, and DISPLAY is not set";
+        return Err(Failure::new(format!("{option} {what}{remedy}")));
+    };
     if options.debug {
         words.extend(options.debugger.split_whitespace().map(str::to_owned));
     }

@@ -1,20 +1,24 @@
 //! The command line.
 
+mod perf;
 mod run;
 
+use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use roci_msgcore::Config;
 use roci_msgcore::config::{Origin, parse_size};
 use roci_protocol::Pkey;
 use roci_protocol::sim::Faults;
 
 use crate::bad_value::BadOptionValue;
-use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, PayloadMemory, PerfTest, UpToStep};
+use crate::commands::decode::{Only, PrintedTime};
+use crate::commands::perf::EngineMode;
 use crate::failure::Failure;
 
+pub(crate) use perf::PerfOptions;
 pub(crate) use run::{
     BoardOptions, HostOptions, OutputOptions, RankOptions, RunOptions, TerminalOptions, with_mpirun_spelling,
 };
@@ -64,6 +68,12 @@ pub(crate) enum RociCommand {
     Info(InfoOptions),
     /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
     Doctor(DoctorOptions),
+    /// Make huge pages, say which there are, or take back what was made: status, set N, undo (the script hugepages)
+    #[command(disable_help_flag = true)]
+    Hugepages(ToolOptions),
+    /// Give a NIC to user space, or back to the kernel: status, bind, unbind (the script bind-nic)
+    #[command(disable_help_flag = true)]
+    BindNic(ToolOptions),
     /// Show what running workers count and wait for
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatOptions),
@@ -79,6 +89,14 @@ pub(crate) enum RociCommand {
     /// What `run` starts on another host
     #[command(hide = true)]
     Agent,
+}
+
+/// What a script is given.
+#[derive(Args)]
+pub(crate) struct ToolOptions {
+    /// What to do; without it, how to use the script
+    #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// Where the ranks' ports are.
@@ -151,72 +169,6 @@ fn configure(
 }
 
 #[derive(Args)]
-pub(crate) struct PerfOptions {
-    /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw stream_lat stream_bw
-    /// put_lat put_bw get_lat get_bw fadd_lat am_lat am_rate raw_lat raw_bw, several with commas; of puts, gets, fadd_lat,
-    /// read_lat and atomic_lat a latency lasts until the end is known here, of the others it is half a round trip
-    #[arg(value_name = "TEST", required_unless_present = "perftest")]
-    pub(crate) tests: Option<TestList>,
-    /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
-    #[arg(value_name = "PEER", conflicts_with = "listen")]
-    pub(crate) peer: Option<String>,
-    #[command(flatten)]
-    pub(crate) server: ServerOptions,
-    /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
-    /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
-    #[arg(long, value_name = "TEST", conflicts_with_all = [
-        "tests", "peer", "no_verify", "touch", "stream", "connections", "depth", "memory", "engine",
-    ])]
-    pub(crate) perftest: Option<roci_perftest::Test>,
-    /// The client of --perftest runs all sizes (-a)
-    #[arg(long, requires = "perftest", conflicts_with_all = ["tests", "size"])]
-    pub(crate) all: bool,
-    #[command(flatten)]
-    pub(crate) device: DeviceOptions,
-    /// Message sizes, such as 8,4KiB,1MiB
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = message_size)]
-    pub(crate) size: Vec<usize>,
-    /// Messages of each size; chosen by size without it, and 1000 for --perftest write_lat
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub(crate) iters: Option<u64>,
-    /// One JSON object a row
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Do not compare payloads
-    #[arg(long)]
-    pub(crate) no_verify: bool,
-    /// Write and read every byte of bare frames (raw_lat, raw_bw), as all other tests do anyway
-    #[arg(long)]
-    pub(crate) touch: bool,
-    /// The optimizations of byte streams, up to this step
-    #[arg(long, value_name = "STEP", value_enum, default_value_t = UpToStep::Zerocopy)]
-    pub(crate) stream: UpToStep,
-    /// Connections that take turns in send_rate, such as 1,64,1024
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = connection_count)]
-    pub(crate) connections: Vec<usize>,
-    /// Messages that send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw have under way, such as 1,4,16; up to 64 and 4 MiB without it
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth)]
-    pub(crate) depth: Vec<usize>,
-    /// Whose memory holds the payloads of send, write and read tests
-    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = PayloadMemory::Arena)]
-    pub(crate) memory: PayloadMemory,
-    /// Where the worker lives of tests of tags, streams, puts, gets, fadd_lat and active messages
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
-    pub(crate) engine: EngineMode,
-}
-
-/// The server of two processes that were not started together.
-#[derive(Args)]
-pub(crate) struct ServerOptions {
-    /// Be the server at this ADDRESS:PORT, of one client after the other; of --perftest it is 0.0.0.0:18515 otherwise, and serves one
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<String>,
-    /// Serve one client, and end
-    #[arg(long, requires = "listen")]
-    pub(crate) once: bool,
-}
-
-#[derive(Args)]
 pub(crate) struct SoakOptions {
     /// How long
     #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
@@ -251,10 +203,32 @@ pub(crate) struct ExchangeOptions {
 #[derive(Args)]
 pub(crate) struct DecodeOptions {
     /// A capture, pcap or pcapng
-    pub(crate) file: PathBuf,
-    /// One JSON object a packet
+    #[arg(required_unless_present = "dissector")]
+    pub(crate) file: Option<PathBuf>,
+    /// One JSON object a packet, or a conversation
     #[arg(long)]
     pub(crate) json: bool,
+    /// Which time of a packet is printed
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PrintedTime::Relative)]
+    pub(crate) time: PrintedTime,
+    /// Only packets to this queue pair, such as 17 or 0x11; several are separated by commas
+    #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = queue_pair_number)]
+    pub(crate) qpn: Vec<u32>,
+    /// Only packets from or to this host
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) host: Vec<IpAddr>,
+    /// Only packets whose name contains this, such as SEND, or RC_ACK
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) opcode: Vec<String>,
+    /// Only packets that something is wrong with, or that say so
+    #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
+    pub(crate) only: Vec<Only>,
+    /// One line for all packets from a host to a queue pair
+    #[arg(long, conflicts_with_all = ["qpn", "host", "opcode", "only"])]
+    pub(crate) conversations: bool,
+    /// Print a dissector for Wireshark, of what is not RoCEv2's but ours: `roci decode --dissector > rocinante.lua`
+    #[arg(long, conflicts_with_all = ["file", "json", "conversations"])]
+    pub(crate) dissector: bool,
 }
 
 #[derive(Args)]
@@ -355,42 +329,12 @@ pub(crate) struct SimOptions {
     pub(crate) seeds: Option<(u64, u64)>,
 }
 
-/// Tests, separated by commas. (A list of its own type: clap would let it swallow the peer.)
-#[derive(Clone)]
-pub(crate) struct TestList(pub(crate) Vec<PerfTest>);
-
-impl FromStr for TestList {
-    type Err = BadOptionValue;
-
-    fn from_str(text: &str) -> Result<Self, BadOptionValue> {
-        let known = || PerfTest::value_variants().iter().map(|test| test.name()).collect::<Vec<_>>().join(" ");
-        let test = |name: &str| {
-            PerfTest::from_str(name, false)
-                .map_err(|_| BadOptionValue::UnknownTest { name: name.to_owned(), known: known() })
-        };
-        text.split(',').map(test).collect::<Result<_, _>>().map(Self)
-    }
-}
-
 /// The longest message of a measurement: it and its copies fit the arena's default.
 const MAX_MESSAGE: usize = 64 << 20;
 
-fn message_size(text: &str) -> Result<usize, BadOptionValue> {
-    let size = parse_size(text).ok_or(BadOptionValue::NotASize("8, 4KiB, 1MiB"))?;
-    if (1..=MAX_MESSAGE).contains(&size) { Ok(size) } else { Err(BadOptionValue::SizeRange(1)) }
-}
-
-/// As many as the connections that an engine's connection manager has.
-const MAX_CONNECTIONS: usize = 4096;
-
-fn connection_count(text: &str) -> Result<usize, BadOptionValue> {
-    let count = text.parse().ok().filter(|count| (1..=MAX_CONNECTIONS).contains(count));
-    count.ok_or(BadOptionValue::CountRange(MAX_CONNECTIONS))
-}
-
-fn depth(text: &str) -> Result<usize, BadOptionValue> {
-    let depth = text.parse().ok().filter(|depth| (1..=MOST_IN_FLIGHT).contains(depth));
-    depth.ok_or(BadOptionValue::DepthRange(MOST_IN_FLIGHT))
+fn queue_pair_number(text: &str) -> Result<u32, BadOptionValue> {
+    let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u32::from_str_radix(digits, 16));
+    number.ok().filter(|number| *number < 1 << 24).ok_or(BadOptionValue::QueuePairNumber)
 }
 
 fn soak_size(text: &str) -> Result<usize, BadOptionValue> {

@@ -76,7 +76,7 @@ pub(crate) struct TerminalOptions {
     /// Run each rank in a terminal of its own
     #[arg(long)]
     pub(crate) xterm: bool,
-    /// Run each rank in a debugger, in a terminal of its own
+    /// Run each rank in a debugger: in a window of tmux's inside tmux, else in an xterm
     #[arg(long)]
     pub(crate) debug: bool,
     /// The debugger

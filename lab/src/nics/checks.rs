@@ -63,7 +63,7 @@ fn bind(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
         bench.run(end, &management())?;
         // A NIC that its kernel driver has cannot be opened, and the error says how to change that.
         let answer = bench.refused(end, &format!("roci perf raw_lat --device pci:{address}"))?;
-        expect_in(&answer, &format!("scripts/bind-nic bind {address}"))?;
+        expect_in(&answer, &format!("roci bind-nic bind {address}"))?;
         let (other, reason) = match bench.model.binding {
             UserspaceDriver::Vfio => (UserspaceDriver::Uio, "behind an IOMMU that translates"),
             UserspaceDriver::Uio => (UserspaceDriver::Vfio, "vfio-pci needs an IOMMU"),

@@ -65,7 +65,7 @@ const MOST_FIELDS: usize = 12;
 /// Records that are not known by their fields: layouts that others define, views over bytes, counters, options.
 const RECORDS: [&str; 6] = [
     "EngineStats in driver/src/engine/stats.rs",
-    "PerfOptions in cli/src/options/mod.rs",
+    "PerfOptions in cli/src/options/perf.rs",
     "ProcmapQuery in driver/src/mem/maps.rs",
     "RepView in protocol/src/wire/cm/rep.rs",
     "ReqView in protocol/src/wire/cm/req.rs",

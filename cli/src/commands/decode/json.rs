@@ -1,80 +1,22 @@
-//! `roci decode`: one line a packet, with the ICRC's verdict and the protocol's complaint.
-
-use std::process::ExitCode;
+//! A packet as a JSON object.
 
 use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, Rep, Req, ServiceId};
-use roci_protocol::wire::{Frame, FrameLayers, Malformed, Syndrome, icrc, opcode, pretty};
+use roci_protocol::wire::{Frame, Packet, Syndrome, pretty};
 use serde_json::{Map, Value, json};
 
-use crate::capture::for_each_frame;
-use crate::failure::Failure;
-use crate::options::DecodeOptions;
-use crate::output;
+use super::packet::{Seen, dialect_of, icrc_verdict, is_roce, name_of_unread};
 
-pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
-    let mut index = 0u64;
-    let mut found = 0u64;
-    for_each_frame(&options.file, |_, frame| {
-        let line = if options.json { json_line(index, frame).to_string() } else { text_line(index, frame) };
-        index += 1;
-        found += u64::from(is_roce(frame));
-        output::line(line).map_err(Failure::from)
-    })?;
-    if found == 0 {
-        let file = options.file.display();
-        return Err(Failure::new(format!("{file}: none of its {index} frames is a RoCEv2 packet")));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Whether the frame goes to the RoCEv2 port, whatever else is wrong with it.
-pub(super) fn is_roce(frame: &[u8]) -> bool {
-    use Malformed::{Alignment, Icrc, Pad, TransportVersion, UnknownOpcode};
-    match Frame::parse(frame) {
-        Ok(_) => true,
-        Err(reason) => matches!(reason, Alignment | Icrc | Pad | TransportVersion | UnknownOpcode),
-    }
-}
-
-/// Whether a connection has agreed to go without, a capture does not say: the mark does, if it is the right one.
-fn icrc_verdict(frame: &[u8]) -> &'static str {
-    // Short frames have Ethernet's padding behind the packet: a frame that can be read knows where it ends.
-    let parsed = Frame::parse(frame);
-    match parsed.map_or_else(|_| icrc::verify_frame(frame), |frame| frame.verify_icrc()) {
-        Ok(()) => "ok",
-        Err(_) if parsed.is_ok_and(|frame| frame.omits_icrc()) => "off",
-        Err(_) => "BAD",
-    }
-}
-
-fn text_line(index: u64, bytes: &[u8]) -> String {
-    match Frame::parse(bytes) {
-        Ok(frame) => {
-            let route = format!("{} > {}", frame.ip.source(), frame.ip.destination());
-            let complaint = match Mad::of_packet(&frame.packet) {
-                Some(Err(reason)) => format!(" complaint={reason}"),
-                _ => String::new(),
-            };
-            format!("{index} {} {route} len={} icrc {}{complaint}", frame.packet, bytes.len(), icrc_verdict(bytes))
-        }
-        Err(reason) if is_roce(bytes) => {
-            let name = name_of_unread(bytes);
-            format!("{index} {name} len={} icrc {} complaint={reason}", bytes.len(), icrc_verdict(bytes))
-        }
-        Err(reason) => format!("{index} NOT_ROCE len={} complaint={reason}", bytes.len()),
-    }
-}
-
-/// The name of a packet that could not be read as a whole, by the first byte of its transport header.
-fn name_of_unread(bytes: &[u8]) -> String {
-    let code = FrameLayers::parse(bytes).ok().and_then(|layers| layers.transport.first().copied());
-    code.map_or_else(|| "UNKNOWN".into(), opcode::name_of)
-}
-
-fn json_line(index: u64, bytes: &[u8]) -> Value {
+pub(super) fn line(seen: &Seen<'_>) -> Value {
+    let &Seen { index, at, bytes, mark } = seen;
     let mut row = Map::new();
     row.insert("index".into(), json!(index));
+    if let Some(at) = at {
+        row.insert("time_ns".into(), json!(at));
+    }
     row.insert("frame_len".into(), json!(bytes.len()));
+    if let Some(mark) = mark {
+        row.insert("mark".into(), json!(mark.name()));
+    }
     if is_roce(bytes) {
         row.insert("icrc".into(), json!(icrc_verdict(bytes)));
     }
@@ -91,7 +33,6 @@ fn json_line(index: u64, bytes: &[u8]) -> Value {
 
 fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
     let bth = &frame.packet.headers.bth;
-    let ext = &frame.packet.headers.ext;
     let mut put = |name: &str, value: Value| drop(row.insert(name.into(), value));
     put("opcode", json!(bth.opcode.name()));
     put("source", json!(frame.ip.source().to_string()));
@@ -105,6 +46,22 @@ fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
     put("payload_len", json!(frame.packet.payload.len()));
     put("pad", json!(bth.pad));
     put("flags", json!(pretty::flags(&frame.packet).collect::<Vec<_>>()));
+    describe_extensions(&frame.packet, row);
+    let mut put = |name: &str, value: Value| drop(row.insert(name.into(), value));
+    if let Some(dialect) = dialect_of(&frame.packet) {
+        put("rocinante", json!({"kept": dialect.kept, "reported": dialect.reported, "waited_ns": dialect.waited_ns}));
+    }
+    match Mad::of_packet(&frame.packet) {
+        Some(Ok(mad)) => put("cm", describe_cm(&mad)),
+        Some(Err(reason)) => put("complaint", json!(reason.to_string())),
+        None => {}
+    }
+}
+
+/// The headers behind the BTH.
+fn describe_extensions(packet: &Packet<'_>, row: &mut Map<String, Value>) {
+    let ext = &packet.headers.ext;
+    let mut put = |name: &str, value: Value| drop(row.insert(name.into(), value));
     if let Some(deth) = ext.deth {
         put("qkey", json!(deth.qkey));
         put("source_qpn", json!(deth.source_qpn.get()));
@@ -132,11 +89,6 @@ fn describe(frame: &Frame<'_>, row: &mut Map<String, Value>) {
     }
     if let Some(ieth) = ext.ieth {
         put("invalidate_rkey", json!(ieth.0.0));
-    }
-    match Mad::of_packet(&frame.packet) {
-        Some(Ok(mad)) => put("cm", describe_cm(&mad)),
-        Some(Err(reason)) => put("complaint", json!(reason.to_string())),
-        None => {}
     }
 }
 

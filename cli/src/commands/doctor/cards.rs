@@ -120,7 +120,7 @@ fn bound(address: &str, cards: &[Card]) -> Check {
     let Some(card) = cards.iter().find(is_it) else {
         return Check::missing(name, "there is no NIC at this address", "lspci -D -nn -d ::0200");
     };
-    let bind = format!("sudo scripts/bind-nic bind {address}");
+    let bind = format!("sudo roci bind-nic bind {address}");
     match card.driver.as_deref() {
         Some(driver) if USERSPACE.contains(&driver) => Check::ok(name, format!("bound to {driver}")),
         _ if card.has_default_route => Check::missing(
@@ -235,7 +235,7 @@ mod tests {
         };
         assert_eq!(ask("pci:0000:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:00:05.0").verdict, CheckVerdict::Ok);
-        assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo scripts/bind-nic bind 0000:00:04.0"));
+        assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo roci bind-nic bind 0000:00:04.0"));
         assert!(ask("pci:0000:00:03.0").finding.contains("default route"));
         assert!(ask("pci:0000:00:09.0").finding.contains("no NIC"));
         assert_eq!(ask("af_packet:eth0").verdict, CheckVerdict::Ok);

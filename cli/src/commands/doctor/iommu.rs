@@ -84,7 +84,9 @@ mod tests {
         assert_eq!(vfio(true, true, "").verdict, CheckVerdict::Ok);
         let modules = "kernel/drivers/vfio/pci/vfio-pci-core.ko:\nkernel/drivers/vfio/pci/vfio-pci.ko: kernel/x.ko\n";
         assert_eq!(vfio(true, false, modules).remedy.as_deref(), Some("sudo modprobe vfio-pci"));
-        assert!(vfio(true, false, "kernel/x.ko: kernel/y.ko\n").finding.contains("none"));
+        let none = vfio(true, false, "kernel/x.ko: kernel/y.ko\n");
+        assert_eq!(none.finding, "this kernel has none: no NIC can be bound");
+        assert_eq!(none.remedy.as_deref(), Some("sudo apt-get install linux-image-amd64 && sudo reboot"));
     }
 
     proptest! {

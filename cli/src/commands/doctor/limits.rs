@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn each_limit_that_is_too_low_has_the_command_that_raises_it() {
+        let user = Rights::parse(USER);
+        let remedy = |check: Check| check.remedy.unwrap_or_default();
+        let locked = remedy(memlock(true, limit(8 << 20), &user, 1 << 30));
+        assert!(
+            locked.starts_with("echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/"),
+            "{locked}"
+        );
+        assert_eq!(remedy(descriptors(limit(64))), "ulimit -n 256");
+        assert_eq!(remedy(descriptors(limit(1024))), "");
+        let sockets = remedy(packet_sockets(true, &user));
+        assert!(sockets.starts_with("sudo setcap cap_net_raw,cap_net_admin+ep "), "{sockets}");
+    }
+
+    #[test]
     fn packet_sockets_name_the_right_that_lacks() {
         assert_eq!(packet_sockets(true, &Rights::parse(ROOT)).verdict, CheckVerdict::Ok);
         let half = Rights::parse("CapEff:\t0000000000002000\n");

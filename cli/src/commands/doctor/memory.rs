@@ -12,7 +12,7 @@ pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
     let pools = ["2M", "1G"].map(|size| HugePagePool::read(machine, size));
     let mut checks = pools.iter().map(HugePagePool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
-        let remedy = format!("sudo scripts/hugepages set {HUGE_PAGES}");
+        let remedy = format!("sudo roci hugepages set {HUGE_PAGES}");
         checks.push(Check::missing(
             "packet buffers",
             "a bound NIC takes them from huge pages, and none are free",
@@ -49,7 +49,7 @@ impl HugePagePool {
     fn check(&self) -> Check {
         let name = format!("huge pages {}", self.size);
         let count = if self.size == "2M" { 512 } else { 1 };
-        let remedy = format!("sudo scripts/hugepages set {count} --size {}", self.size);
+        let remedy = format!("sudo roci hugepages set {count} --size {}", self.size);
         match self.all {
             None => Check::fact(name, "this processor or kernel has no pages of this size"),
             Some(0) => Check::note(name, "none; arenas take smaller pages", remedy),
@@ -100,7 +100,7 @@ mod tests {
         let pool = |all, free, promised| HugePagePool::parse("2M", all, free, promised).check();
         assert_eq!(pool("64\n", "64\n", "60\n"), Check::ok("huge pages 2M", "4 of 64 are free"));
         assert_eq!(pool("64", "3", "9").verdict, CheckVerdict::Note);
-        assert_eq!(pool("0", "0", "0").remedy.as_deref(), Some("sudo scripts/hugepages set 512 --size 2M"));
+        assert_eq!(pool("0", "0", "0").remedy.as_deref(), Some("sudo roci hugepages set 512 --size 2M"));
         assert_eq!(pool("", "", "").remedy, None);
         assert_eq!(pool("-1", "x", "18446744073709551616").remedy, None);
     }

@@ -156,7 +156,9 @@ mod tests {
             (CheckVerdict::Ok, CheckVerdict::Note, None)
         );
         assert_eq!(load("0.10 0.2 0.3 1/90 7\n", 2).verdict, CheckVerdict::Ok);
-        assert_eq!(load("3.10 0.2 0.3 1/90 7\n", 2).verdict, CheckVerdict::Note);
+        assert_eq!(load("3.10 0.2 0.3 1/90 7\n", 2).remedy.as_deref(), Some("top"));
+        let off = "echo off | sudo tee /sys/devices/system/cpu/smt/control";
+        assert_eq!(threads("1\n").remedy.as_deref(), Some(off));
         assert_eq!(load("NaN", 2).finding, "this kernel does not say");
     }
 
@@ -166,7 +168,8 @@ mod tests {
         assert_eq!(checksum(&intel).verdict, CheckVerdict::Ok);
         assert_eq!(checksum(&[]).verdict, CheckVerdict::Note);
         assert_eq!(clock_source("tsc\n", "tsc hpet\n", &intel).verdict, CheckVerdict::Ok);
-        assert!(clock_source("hpet\n", "tsc hpet\n", &intel).remedy.is_some());
+        let tsc = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource";
+        assert_eq!(clock_source("hpet\n", "tsc hpet\n", &intel).remedy.as_deref(), Some(tsc));
         assert!(clock_source("kvm-clock\n", "kvm-clock acpi_pm\n", &intel).remedy.is_none());
         assert!(clock_source("tsc\n", "tsc\n", &[]).finding.contains("pace"));
     }

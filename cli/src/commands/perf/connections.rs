@@ -1,4 +1,4 @@
-//! The message rate of many connections between the same two processes, and what they take of memory.
+//! Many connections between the same two processes; their message rate, and what they take of memory.
 
 use roci_driver::{Address, Buffer, QueuePair, SendWr, SharedReceiveQueue, UnconnectedQp};
 use roci_protocol::Nanos;
@@ -18,6 +18,34 @@ const RECEIVES: usize = 128;
 const QUEUE: usize = 64;
 /// A message says which one it is, so it is at least so long.
 pub(super) const NUMBER: usize = size_of::<u64>();
+
+/// Queue pairs in the order of the peer's.
+pub(super) struct Connections {
+    pub(super) queue_pairs: Vec<QueuePair>,
+    /// The receives that they share; none where there is one, with receives of its own.
+    pub(super) stock: Option<SharedReceiveQueue>,
+}
+
+impl Connections {
+    pub(super) fn of_one(qp: QueuePair) -> Self {
+        Self { queue_pairs: vec![qp], stock: None }
+    }
+}
+
+/// Measures over so many queue pairs in turn, which share their receives, instead of over the fabric's.
+pub(super) fn over_several(
+    lane: &mut VerbsEnd,
+    plan: PerfPlan,
+    measure: impl FnOnce(&mut VerbsEnd, PerfPlan) -> Result<Option<Row>, Failure>,
+) -> Result<Option<Row>, Failure> {
+    let Some(count) = plan.connections.filter(|&count| count > 1) else { return measure(lane, plan) };
+    let (queue_pairs, stock) = open(lane, count)?;
+    let own = lane.use_connections(Connections { queue_pairs, stock: Some(stock) });
+    let row = measure(lane, plan)?;
+    let opened = lane.use_connections(own);
+    close(lane, opened.queue_pairs)?;
+    Ok(row)
+}
 
 /// SENDs over `plan.connections` queue pairs in turn, as many under way as of one.
 pub(super) fn rate(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
@@ -39,8 +67,7 @@ pub(super) fn rate(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, F
 
 /// Queue pairs in the order of the peer's, which share their receives.
 fn open(lane: &mut VerbsEnd, count: usize) -> Result<(Vec<QueuePair>, SharedReceiveQueue), Failure> {
-    let (fabric, _) = lane.parts();
-    let stock = fabric.engine.create_srq(RECEIVES, fabric.cq);
+    let stock = lane.stock(RECEIVES);
     let mut connections = Vec::with_capacity(count);
     while connections.len() < count {
         let some = ADDRESSES.min(count - connections.len());

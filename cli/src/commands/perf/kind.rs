@@ -102,6 +102,16 @@ impl PerfTest {
         matches!(self, SendLat | SendBw | WriteLat | WriteBw | ReadLat | ReadBw)
     }
 
+    /// Whether messages go over several queue pairs in turn, where that is asked for.
+    pub(super) const fn takes_connections(self) -> bool {
+        matches!(self, Self::SendBw | Self::WriteBw | Self::ReadBw | Self::SendRate)
+    }
+
+    /// Whether both sides send at once, where that is asked for.
+    pub(super) const fn has_two_directions(self) -> bool {
+        matches!(self, Self::SendBw | Self::WriteBw | Self::ReadBw | Self::TagBw)
+    }
+
     /// Whether messages follow each other without waiting for answers, as many at once as the plan says.
     pub(super) const fn is_stream(self) -> bool {
         matches!(self, Self::SendBw | Self::WriteBw | Self::ReadBw | Self::TagBw | Self::PutBw | Self::GetBw)

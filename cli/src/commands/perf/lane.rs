@@ -1,11 +1,18 @@
 //! The two ends of a measurement below the messaging core: an engine, one queue pair, and the job's board.
 
+use std::net::IpAddr;
+
 use roci_driver::link::Link;
 use roci_driver::link::udp::station;
-use roci_driver::{Buffer, Engine, MemoryRegion, Operation, QpParams, QueuePair, SendWr, State, WorkCompletion};
+use roci_driver::{
+    Buffer, Engine, EngineStats, MemoryRegion, Operation, QpParams, QueuePair, SendWr, SharedReceiveQueue, State,
+    WorkCompletion,
+};
 use roci_msgcore::{Config, EndpointAddress, Fabric, LiveLink};
+use roci_protocol::wire::MacAddr;
 use roci_protocol::{Nanos, Rkey};
 
+use super::connections::Connections;
 use super::memory::{PayloadMemory, of_our_own};
 use super::raw_header::RawHeader;
 use crate::failure::{Failure, FailureContext};
@@ -17,23 +24,40 @@ const VERY_SLOW: u32 = 1 << 16;
 /// So many polls that find nothing are no measurement any more: the peer may wait for this very processor.
 const YIELD_AFTER: u32 = 1024;
 
-/// One end of a measurement with verbs: an engine and its queue pair.
+/// One end of a measurement with verbs: an engine and its queue pairs.
 pub(super) struct VerbsEnd {
     fabric: Fabric,
+    /// The queue pair of the fabric.
     qp: QueuePair,
+    /// Those that messages go over, in turn: the one above, or several of their own.
+    in_use: Connections,
+    turn: usize,
     params: QpParams,
     /// Polls in a row that found nothing.
     idle_polls: u32,
     /// Counts the exchanges over the board, so that each has a key of its own.
     exchanges: u32,
     memory: PayloadMemory,
+    /// The receives that several queue pairs share, from the first time on.
+    stock: Option<SharedReceiveQueue>,
 }
 
 impl VerbsEnd {
     /// `params` are those of the fabric's queue pairs.
     pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        Ok(Self { fabric, qp, params, idle_polls: 0, exchanges: 0, memory: PayloadMemory::Arena })
+        let in_use = Connections::of_one(qp);
+        Ok(Self {
+            fabric,
+            qp,
+            in_use,
+            turn: 0,
+            params,
+            idle_polls: 0,
+            exchanges: 0,
+            memory: PayloadMemory::Arena,
+            stock: None,
+        })
     }
 
     /// Ends the use of the queue pair by hand.
@@ -72,6 +96,10 @@ impl VerbsEnd {
     /// Returns the number of frames whose payload the device has read in place, without a copy.
     pub(super) fn zero_copy_frames(&self) -> u64 {
         self.fabric.engine.link_stats(0).tx_zero_copy
+    }
+
+    pub(super) fn engine_stats(&self) -> EngineStats {
+        self.fabric.engine.stats()
     }
 
     /// The next completion that worked, if there is one now.
@@ -123,15 +151,57 @@ impl VerbsEnd {
         self.fabric.engine.post_send(self.qp, wr).map_err(|refused| Failure::new(refused.reason))
     }
 
-    /// Posts all of a list.
+    /// The receives that several queue pairs share.
+    pub(super) fn stock(&mut self, capacity: usize) -> SharedReceiveQueue {
+        let Fabric { engine, cq, .. } = &mut self.fabric;
+        *self.stock.get_or_insert_with(|| engine.create_srq(capacity, *cq))
+    }
+
+    /// The queue pairs that messages go over.
+    pub(super) fn queue_pairs(&self) -> &[QueuePair] {
+        &self.in_use.queue_pairs
+    }
+
+    /// Sends and receives over others from here on. Returns those that were in use.
+    pub(super) fn use_connections(&mut self, others: Connections) -> Connections {
+        self.turn = 0;
+        std::mem::replace(&mut self.in_use, others)
+    }
+
+    /// Whether the queue pairs take their receives from one queue.
+    pub(super) const fn shares_receives(&self) -> bool {
+        self.in_use.stock.is_some()
+    }
+
+    /// The place among the queue pairs of the one that the next list goes over.
+    #[inline]
+    pub(super) const fn turn(&self) -> usize {
+        self.turn
+    }
+
+    /// The place of a queue pair among those in use.
+    #[inline]
+    pub(super) fn index_of(&self, qp: QueuePair) -> usize {
+        let all = &self.in_use.queue_pairs;
+        if all.len() == 1 { 0 } else { all.iter().position(|&one| one == qp).unwrap_or(0) }
+    }
+
+    /// Posts all of a list, over the queue pair whose turn it is.
     #[inline]
     pub(super) fn post_sends(&mut self, mut wrs: impl Iterator<Item = SendWr>) -> Result<(), Failure> {
-        self.fabric.engine.post_sends(self.qp, &mut wrs).map_err(|refused| Failure::new(refused.reason))
+        let qp = self.in_use.queue_pairs[self.turn];
+        self.turn = if self.turn + 1 == self.in_use.queue_pairs.len() { 0 } else { self.turn + 1 };
+        self.fabric.engine.post_sends(qp, &mut wrs).map_err(|refused| Failure::new(refused.reason))
     }
 
     #[inline]
     pub(super) fn post_recv(&mut self, buffer: Buffer) -> Result<(), Failure> {
-        self.fabric.engine.post_recv(self.qp, 0, buffer).map_err(|refused| Failure::new(refused.reason))
+        let engine = &mut self.fabric.engine;
+        let posted = match self.in_use.stock {
+            None => engine.post_recv(self.in_use.queue_pairs[0], 0, buffer),
+            Some(stock) => engine.post_srq_recv(stock, 0, buffer),
+        };
+        posted.map_err(|refused| Failure::new(refused.reason))
     }
 
     /// Lets the peer reach `buffer`, and learns the key to what the peer gave.
@@ -195,6 +265,16 @@ impl VerbsEnd {
     /// What more queue pairs are made of, and how.
     pub(super) fn parts(&mut self) -> (&mut Fabric, &QpParams) {
         (&mut self.fabric, &self.params)
+    }
+
+    /// The station address of this side's port.
+    pub(super) fn own_station(&self) -> MacAddr {
+        self.engine().link(0).mac()
+    }
+
+    /// The address of the peer's port.
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.fabric.address_of(1 - self.fabric.rank).ip
     }
 
     /// The header of bare frames to the peer: over a socket they are datagrams of its own.

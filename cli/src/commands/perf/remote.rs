@@ -1,4 +1,4 @@
-//! A server and a client of `roci perf`, on two hosts or two that were not started together. The client prints, and is rank 0.
+//! A server and a client of `roci perf`, on two hosts or two that were not started together. The client is rank 0; both print.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use roci_launcher::{Board, Job, JobError, Token};
 use roci_msgcore::{Config, WireupError};
 
-use super::measure;
+use super::{Printing, measure};
 use crate::failure::{Failure, FailureContext};
 use crate::options::PerfOptions;
 use crate::output;
@@ -55,8 +55,8 @@ fn serve_one(
         thread::sleep(LOOK);
     };
     output::complain(format!("connected from {from}"));
-    let outcome = measure(options, config, job);
-    // The client prints, and the last word that it waits for comes from this process.
+    let outcome = measure(options, config, job, Printing::Both);
+    // The last word that the client waits for comes from this process.
     board.outlast(CLIENT, FAREWELL);
     outcome
 }
@@ -69,7 +69,7 @@ pub(super) fn call(server: &str, options: &PerfOptions, config: &Config) -> Resu
     let mut is_said = false;
     loop {
         match Job::connect(&place, &token, CLIENT, 2, patience(config)) {
-            Ok(job) => return measure(options, config, job),
+            Ok(job) => return measure(options, config, job, Printing::Both),
             // It is not there yet, or is taking leave of another client.
             Err(JobError::Unreachable { .. } | JobError::Gone) if Instant::now() < deadline => {}
             Err(error) => return Err(error.into()),

@@ -1,13 +1,15 @@
 //! Rows for people and for programs.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use roci_protocol::Nanos;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{EngineMode, PayloadMemory, PerfPlan, UpToStep};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureContext};
 use crate::output;
 
 /// One measurement's result.
@@ -23,6 +25,8 @@ pub(super) struct Row {
     growth: Option<u64>,
     /// The part of the messages that has arrived.
     share: f64,
+    /// Datagrams that were lost, where messages are datagrams.
+    lost: Option<u64>,
     /// Whose memory the payloads were in, and how many frames of this side's the device took from there.
     memory: Option<(PayloadMemory, u64)>,
 }
@@ -38,13 +42,24 @@ impl Row {
             cpu_ns: None,
             growth: None,
             share: 1.0,
+            lost: None,
             memory: None,
         }
     }
 
     /// Bandwidth: all messages in so much time.
     pub(super) fn bandwidth(plan: PerfPlan, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self { plan, latency: None, elapsed_ns, errors, cpu_ns: None, growth: None, share: 1.0, memory: None }
+        Self {
+            plan,
+            latency: None,
+            elapsed_ns,
+            errors,
+            cpu_ns: None,
+            growth: None,
+            share: 1.0,
+            lost: None,
+            memory: None,
+        }
     }
 
     pub(super) fn with_cpu(self, cpu_ns: u64) -> Self {
@@ -61,6 +76,11 @@ impl Row {
         Self { share: share.clamp(0.0, 1.0), ..self }
     }
 
+    /// So many datagrams were lost.
+    pub(super) fn with_lost(self, lost: u64) -> Self {
+        Self { lost: Some(lost), ..self }
+    }
+
     pub(super) fn with_memory(self, memory: PayloadMemory, zero_copy_frames: u64) -> Self {
         let is_shown = self.plan.test.is_of_verbs();
         Self { memory: is_shown.then_some((memory, zero_copy_frames)), ..self }
@@ -70,14 +90,22 @@ impl Row {
         Self { growth: Some(bytes), ..self }
     }
 
+    pub(super) const fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.elapsed_ns)
+    }
+
+    pub(super) const fn errors(&self) -> u64 {
+        self.errors
+    }
+
     fn seconds(&self) -> f64 {
         self.elapsed_ns.max(1) as f64 / 1e9
     }
 
-    /// Messages one way: a round trip is two, but for a READ or an atomic, which moves one.
+    /// Messages, of both directions where both were measured: a round trip is two, but for a READ or an atomic, which moves one.
     fn messages(&self) -> f64 {
         let is_round_trip = self.latency.is_some() && !self.plan.test.is_answered();
-        let each = if is_round_trip { 2.0 } else { 1.0 };
+        let each = if is_round_trip || self.plan.is_bidirectional { 2.0 } else { 1.0 };
         self.plan.iters as f64 * each * self.share
     }
 
@@ -125,15 +153,30 @@ pub(super) struct ReportPrinter {
     is_ours: bool,
     has_header: bool,
     errors: u64,
+    /// Rows that the peer is to print as well.
+    for_peer: Option<Vec<Printed>>,
+}
+
+/// A row as it is printed: for people, and for programs.
+#[derive(Serialize, Deserialize)]
+struct Printed {
+    cells: [String; COLUMNS.len()],
+    json: String,
+    errors: u64,
 }
 
 impl ReportPrinter {
     pub(super) fn new(as_json: bool, device: String, is_ours: bool) -> Self {
-        Self { as_json, device, icrc: None, is_ours, has_header: false, errors: 0 }
+        Self { as_json, device, icrc: None, is_ours, has_header: false, errors: 0, for_peer: None }
     }
 
     pub(super) fn with_icrc(self, icrc: bool) -> Self {
         Self { icrc: Some(icrc), ..self }
+    }
+
+    /// The peer prints the rows as well: [`ReportPrinter::share`] gives them to it.
+    pub(super) fn with_sharing(self) -> Self {
+        Self { for_peer: Some(Vec::new()), ..self }
     }
 
     pub(super) fn add(&mut self, row: Option<Row>) -> Result<(), Failure> {
@@ -142,13 +185,46 @@ impl ReportPrinter {
         if !self.is_ours {
             return Ok(());
         }
-        if self.as_json {
-            output::line(self.json(&row))?;
-        } else {
-            self.begin()?;
-            output::line(line(&cells(&row)))?;
+        let row = Printed { cells: cells(&row), json: self.json(&row).to_string(), errors: row.errors };
+        self.print(&row)?;
+        if let Some(rows) = &mut self.for_peer {
+            rows.push(row);
         }
         Ok(())
+    }
+
+    /// Gives the peer the rows that it has not seen, or prints those of the peer. `exchange` gives the peer a word for its own.
+    pub(super) fn share(&mut self, exchange: impl FnOnce(&str) -> Result<String, Failure>) -> Result<(), Failure> {
+        let Some(rows) = &mut self.for_peer else { return Ok(()) };
+        let ours = serde_json::to_string(&std::mem::take(rows)).map_err(Failure::new)?;
+        let theirs = exchange(&ours)?;
+        if self.is_ours {
+            return Ok(());
+        }
+        let theirs: Vec<Printed> = serde_json::from_str(&theirs).context("the peer's rows")?;
+        for row in &theirs {
+            self.errors += row.errors;
+            self.print(row)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, row: &Printed) -> Result<(), Failure> {
+        if self.as_json {
+            output::line(&row.json)?;
+        } else {
+            self.begin()?;
+            output::line(line(&row.cells))?;
+        }
+        Ok(())
+    }
+
+    /// Says below the rows which counters have moved that explain a bad figure.
+    pub(super) fn explain(&self, troubles: &[String]) -> Result<(), Failure> {
+        if self.as_json || !self.has_header {
+            return Ok(());
+        }
+        troubles.iter().try_for_each(|trouble| Ok(output::line(format!("  {trouble}"))?))
     }
 
     /// Says on which device, and heads the columns.
@@ -209,6 +285,13 @@ impl ReportPrinter {
         if let Some(depth) = row.plan.depth {
             object["depth"] = depth.into();
         }
+        if row.plan.is_bidirectional {
+            object["bidirectional"] = true.into();
+        }
+        if row.plan.is_of_datagrams {
+            object["datagrams"] = true.into();
+            object["lost"] = row.lost.into();
+        }
         object
     }
 }
@@ -235,11 +318,14 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let step = plan.stream.map_or_else(String::new, |step| format!(" {}", step.name()));
     let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
     let engine = engine.map_or_else(String::new, |engine| format!(" ({})", engine.name()));
-    let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} connections)"));
+    let count = plan.connections.map_or_else(String::new, |count| format!(" ({count} queue pairs)"));
     let depth = plan.depth.map_or_else(String::new, |depth| format!(" ({depth} under way)"));
+    let ways = if plan.is_bidirectional { " (both ways)" } else { "" };
+    let lost = row.lost.filter(|&lost| lost > 0).map_or_else(String::new, |lost| format!(", {lost} lost"));
+    let datagrams = if plan.is_of_datagrams { format!(" (ud{lost})") } else { String::new() };
     let [min, p50, p99, p999] = quantiles;
     [
-        plan.test.name() + mark + &step + &engine + &count + &depth,
+        plan.test.name() + mark + &step + &engine + &datagrams + ways + &count + &depth,
         plan.size.to_string(),
         plan.iters.to_string(),
         min,

@@ -58,8 +58,11 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Opt
     Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
 }
 
-/// A stream of tagged messages from rank 0 to rank 1, which checks every one.
+/// A stream of tagged messages from rank 0 to rank 1, which checks every one; or one in each direction.
 pub(super) fn bandwidth(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>, Failure> {
+    if plan.is_bidirectional {
+        return both_ways(worker, plan);
+    }
     let pattern = BytePattern::new(plan.size);
     let depth = plan.depth();
     if worker.rank() == 1 {
@@ -87,6 +90,57 @@ pub(super) fn bandwidth(worker: &mut impl Messenger, plan: PerfPlan) -> Result<O
     let errors = receive_count(worker)?;
     let elapsed = start.elapsed().as_nanos() as u64;
     Ok(Some(Row::bandwidth(plan, elapsed, errors)))
+}
+
+/// Both ranks send and receive at once. The slower one's time counts.
+fn both_ways(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>, Failure> {
+    let (pattern, peer) = (BytePattern::new(plan.size), 1 - worker.rank());
+    let depth = plan.iters.min(plan.depth() as u64);
+    let (mut free, mut receives, mut sends) = (Vec::new(), VecDeque::new(), VecDeque::new());
+    for _ in 0..depth {
+        free.push(filled(worker, &pattern, plan.size)?);
+        let buffer = worker.buffer(plan.size)?;
+        receives.push_back(worker.recv(peer, DATA, buffer)?);
+    }
+    worker.barrier()?;
+    let start = Instant::now();
+    let (mut sent, mut errors) = (0, 0);
+    for number in 0..plan.iters {
+        while sent < plan.iters && sent < number + depth {
+            let mut buffer = match free.pop() {
+                Some(buffer) => buffer,
+                None => wait_oldest(worker, &mut sends)?,
+            };
+            BytePattern::stamp(&mut buffer, sent);
+            sends.push_back(worker.send(peer, DATA, buffer)?);
+            sent += 1;
+        }
+        let Some(receive) = receives.pop_front() else { break };
+        let message = worker.wait(receive)?;
+        errors += u64::from(plan.verify && !pattern.matches(&message.buffer[..message.len], number));
+        if number + depth < plan.iters {
+            receives.push_back(worker.recv(peer, DATA, message.buffer)?);
+        }
+    }
+    for send in sends {
+        worker.wait(send)?;
+    }
+    let elapsed = start.elapsed().as_nanos() as u64;
+    let longest = elapsed.max(exchange(worker, elapsed)?);
+    errors += exchange(worker, errors)?;
+    Ok(Some(Row::bandwidth(plan, longest, errors)))
+}
+
+/// Sends a word to the peer, and returns the peer's.
+pub(super) fn exchange_words(worker: &mut impl Messenger, ours: &str) -> Result<String, Failure> {
+    let peer = 1 - worker.rank();
+    let theirs = exchange(worker, ours.len() as u64)?;
+    let buffer = worker.buffer(theirs as usize)?;
+    let receive = worker.recv(peer, VERDICT, buffer)?;
+    let send = worker.send_bytes(peer, VERDICT, ours.as_bytes())?;
+    worker.wait(send)?;
+    let message = worker.wait(receive)?;
+    Ok(String::from_utf8_lossy(&message.buffer[..message.len]).into_owned())
 }
 
 /// Sends a count to the peer, and returns the peer's.

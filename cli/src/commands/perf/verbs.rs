@@ -1,12 +1,12 @@
-//! The driver's verbs: SEND, RDMA WRITE, RDMA READ.
+//! The latency of the driver's verbs: SEND, RDMA WRITE, RDMA READ.
 
 use roci_driver::{Buffer, MemoryRegion, SendWr, WorkCompletion};
-use roci_protocol::{Nanos, Rkey};
+use roci_protocol::Rkey;
 
+use super::PerfPlan;
 use super::lane::{VerbsEnd, is_send};
 use super::pattern::BytePattern;
 use super::report::{Row, histogram};
-use super::{PerfPlan, PerfTest};
 use crate::failure::Failure;
 
 /// Receives posted for a ping-pong.
@@ -218,7 +218,7 @@ impl Pinger for WritePinger {
 /// The time of one RDMA READ, there and back.
 pub(super) fn read_latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
-    let (region, key) = share_filled(lane, &pattern, plan.size)?;
+    let (region, key) = share_filled(lane, &pattern, plan.size, 1)?;
     let mut row = None;
     if lane.is_active() {
         let (mut times, mut errors) = (histogram(), 0);
@@ -240,134 +240,12 @@ pub(super) fn read_latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option
     Ok(row)
 }
 
-/// A stream of SENDs; every one is checked where it arrives.
-pub(super) fn send_bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
-    let pattern = BytePattern::new(plan.size);
-    let depth = plan.depth();
-    if lane.is_active() {
-        let mut free = filled_buffers(lane, &pattern, plan.size, depth)?;
-        lane.meet()?;
-        let start = lane.now();
-        stream(lane, plan, &mut free, SendWr::send)?;
-        let elapsed = lane.now() - start;
-        let errors = lane.exchange("")?;
-        return Ok(Some(Row::bandwidth(plan, elapsed, errors.parse().unwrap_or(u64::MAX))));
-    }
-    for _ in 0..depth.min(plan.iters as usize) {
-        let buffer = lane.buffer(plan.size)?;
-        lane.post_recv(buffer)?;
-    }
-    lane.meet()?;
-    let mut errors = 0;
-    for number in 0..plan.iters {
-        let done = lane.wait()?;
-        errors += u64::from(plan.verify && !pattern.matches(&done.buffer[..done.len], number));
-        if number + (depth as u64) < plan.iters {
-            lane.post_recv(done.buffer)?;
-        }
-    }
-    lane.exchange(&errors.to_string())?;
-    Ok(None)
-}
-
-/// A stream of RDMA WRITEs or READs. Of WRITEs the last is checked, of READs every one.
-pub(super) fn one_sided_bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
-    let pattern = BytePattern::new(plan.size);
-    let (region, key) = share_filled(lane, &pattern, plan.size)?;
-    let mut row = None;
-    if lane.is_active() {
-        let mut free = filled_buffers(lane, &pattern, plan.size, plan.depth())?;
-        for buffer in &mut free {
-            scrub(buffer);
-        }
-        let start = lane.now();
-        let mut errors = 0;
-        if plan.test == PerfTest::WriteBw {
-            stream(lane, plan, &mut free, |number, buffer| SendWr::write(number, buffer, key, 0))?;
-        } else {
-            errors = stream_reads(lane, plan, &mut free, key, &pattern)?;
-        }
-        row = Some((lane.now() - start, errors));
-    }
-    lane.meet()?;
-    let mut errors = 0;
-    if plan.test == PerfTest::WriteBw && !lane.is_active() && plan.verify {
-        let mut arrived = vec![0; plan.size];
-        lane.copy_out(region, &mut arrived);
-        errors = u64::from(!pattern.matches(&arrived, plan.iters - 1));
-    }
-    let theirs = lane.exchange(&errors.to_string())?;
-    lane.unshare(region)?;
-    let total = |(elapsed, errors): (Nanos, u64)| Row::bandwidth(plan, elapsed, errors + theirs.parse().unwrap_or(1));
-    Ok(row.map(total))
-}
-
-/// Work requests that a stream posts at once, as perftest does with `--post_list`.
-const LIST: usize = 16;
-
-/// Posts all messages, as many as there are buffers, in lists, and waits for their ends.
-fn stream(
-    lane: &mut VerbsEnd,
-    plan: PerfPlan,
-    free: &mut Vec<Buffer>,
-    wr: impl Fn(u64, Buffer) -> SendWr,
-) -> Result<(), Failure> {
-    let (mut posted, mut ended) = (0, 0);
-    // Where few are under way, not all of them: the peer would have nothing to do meanwhile.
-    let list = LIST.min(free.len() / 4).max(1);
-    while ended < plan.iters {
-        let left = usize::try_from(plan.iters - posted).unwrap_or(usize::MAX);
-        // Single messages wait for a list's worth: all that are posted end.
-        if left > 0 && free.len() >= list.min(left) {
-            let count = free.len().min(left);
-            let first = posted;
-            posted += count as u64;
-            let buffers = free.drain(free.len() - count..).zip(first..);
-            lane.post_sends(buffers.map(|(mut buffer, number)| {
-                BytePattern::stamp(&mut buffer, number);
-                wr(number, buffer)
-            }))?;
-        }
-        if let Some(done) = lane.poll()? {
-            free.push(done.buffer);
-            ended += 1;
-        }
-    }
-    Ok(())
-}
-
-fn stream_reads(
-    lane: &mut VerbsEnd,
-    plan: PerfPlan,
-    free: &mut Vec<Buffer>,
-    key: Rkey,
-    pattern: &BytePattern,
-) -> Result<u64, Failure> {
-    let (mut posted, mut ended, mut errors) = (0, 0, 0);
-    while ended < plan.iters {
-        while posted < plan.iters
-            && let Some(buffer) = free.pop()
-        {
-            lane.post_send(SendWr::read(posted, buffer, key, 0))?;
-            posted += 1;
-        }
-        if let Some(done) = lane.poll()? {
-            errors += u64::from(plan.verify && !pattern.matches(&done.buffer, 0));
-            let mut buffer = done.buffer;
-            scrub(&mut buffer);
-            free.push(buffer);
-            ended += 1;
-        }
-    }
-    Ok(errors)
-}
-
 /// Spoils a buffer that a READ is to fill, in every KiB, so that what was there before does not pass for its work.
-fn scrub(buffer: &mut [u8]) {
+pub(super) fn scrub(buffer: &mut [u8]) {
     BytePattern::stamp(buffer, u64::MAX);
 }
 
-fn filled_buffers(
+pub(super) fn filled_buffers(
     lane: &mut VerbsEnd,
     pattern: &BytePattern,
     size: usize,
@@ -381,9 +259,17 @@ fn filled_buffers(
     (0..count).map(fill).collect()
 }
 
-fn share_filled(lane: &mut VerbsEnd, pattern: &BytePattern, size: usize) -> Result<(MemoryRegion, Rkey), Failure> {
-    let mut buffer = lane.buffer(size)?;
-    pattern.fill(&mut buffer);
-    BytePattern::stamp(&mut buffer, 0);
+/// Lets the peer reach so many messages, each in a slot of its own.
+pub(super) fn share_filled(
+    lane: &mut VerbsEnd,
+    pattern: &BytePattern,
+    size: usize,
+    slots: usize,
+) -> Result<(MemoryRegion, Rkey), Failure> {
+    let mut buffer = lane.buffer(size * slots)?;
+    for slot in buffer.chunks_mut(size) {
+        pattern.fill(slot);
+        BytePattern::stamp(slot, 0);
+    }
     lane.share(buffer)
 }

@@ -28,6 +28,7 @@ use super::perf::EngineMode;
 use crate::failure::Failure;
 use crate::options::SoakOptions;
 use crate::output;
+use crate::troubles;
 
 /// Messages of a pair in one round, if the arena holds them.
 const ROUND: usize = 16;
@@ -86,10 +87,12 @@ fn soak<M: Messaging>(
     let faults = worker.injected_faults()?;
     let rank = worker.rank();
     let size = worker.size();
-    let used = protocols_used(&worker.stats()?);
+    let stats = worker.stats()?;
+    let used = protocols_used(&stats);
+    let troubles = troubles::of(&worker.engine_stats()?, &stats);
     of_queue(&worker)?;
     worker.close()?;
-    let reported = if rank == 0 { report(options, size, &totals, seconds, faults, &used) } else { Ok(()) };
+    let reported = if rank == 0 { report(options, size, &totals, seconds, faults, (&used, &troubles)) } else { Ok(()) };
     // Wrong bytes are a failure even if the report cannot be printed, and so is memory that grew: each rank checks its own.
     growth.check(rank)?;
     if totals.errors > 0 {
@@ -320,7 +323,7 @@ fn report(
     totals: &SoakTotals,
     seconds: f64,
     faults: u64,
-    used: &[(&'static str, u64)],
+    (used, troubles): (&[(&'static str, u64)], &[String]),
 ) -> Result<(), Failure> {
     let SoakTotals { messages, bytes, errors, growth } = *totals;
     let seed = options.seed;
@@ -346,6 +349,7 @@ fn report(
         ))?;
         let used: Vec<_> = used.iter().map(|(name, count)| format!("{name} {count}")).collect();
         output::line(format!("rank 0: {}", used.join(", ")))?;
+        troubles.iter().try_for_each(|trouble| output::line(format!("rank 0: {trouble}")))?;
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use roci_msgcore::PublishedStats;
 
 /// A metric for each counter, with its worker as labels.
 pub(super) fn text(all: &[PublishedStats]) -> String {
-    let mut names: Vec<_> =
-        all.iter().flat_map(|stats| stats.counters.keys()).map(|(scope, name)| (metric(scope, name), name)).collect();
+    let keys = all.iter().flat_map(|stats| stats.counters.keys()).filter(|(scope, _)| !HISTOGRAMS.contains(&&**scope));
+    let mut names: Vec<_> = keys.map(|(scope, name)| (metric(scope, name), name)).collect();
     names.sort_unstable();
     names.dedup();
     let mut text = String::new();
@@ -21,11 +21,30 @@ pub(super) fn text(all: &[PublishedStats]) -> String {
             }
         }
     }
+    for scope in HISTOGRAMS {
+        histogram(&mut text, scope, all);
+    }
     let _ = writeln!(text, "# TYPE roci_age_seconds gauge");
     for stats in all {
         let _ = writeln!(text, "roci_age_seconds{{{}}} {:.3}", labels(stats, ""), stats.age().as_secs_f64());
     }
     text
+}
+
+const HISTOGRAMS: [&str; 2] = [PublishedStats::SIZES, PublishedStats::ROUND_TRIPS];
+
+/// A histogram, whose buckets also have what the buckets before them have.
+fn histogram(text: &mut String, scope: &str, all: &[PublishedStats]) {
+    let _ = writeln!(text, "# TYPE roci_{scope} histogram");
+    for stats in all {
+        let (labels, mut sum) = (labels(stats, scope), 0);
+        for (most, count) in stats.histogram(scope) {
+            sum += count;
+            let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"{most}\"}} {sum}");
+        }
+        let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"+Inf\"}} {sum}");
+        let _ = writeln!(text, "roci_{scope}_count{{{labels}}} {sum}");
+    }
 }
 
 /// Ports have a metric together, and a label each.

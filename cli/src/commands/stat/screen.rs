@@ -7,29 +7,12 @@ use std::time::Duration;
 use roci_msgcore::PublishedStats;
 
 use crate::output;
+use crate::troubles::TROUBLES;
 
 /// A worker that has not published for so long computes, is stopped, or hangs.
 const STALE: Duration = Duration::from_secs(2);
 /// Columns of the page.
 const WIDTH: usize = 100;
-
-/// Counters that mean trouble where they rise, with what is to be done about them.
-const TROUBLES: [(&str, &str, &str); 14] = [
-    ("engine", "retransmitted_packets", "loss, or a receiver without time: see rx_missed"),
-    ("engine", "local_ack_timeout_err", "a peer that did not answer in time"),
-    ("engine", "rnr_nak", "a peer without receives: raise ROCI_CREDITS there"),
-    ("engine", "out_of_buffer", "no receive here: raise ROCI_CREDITS"),
-    ("engine", "retry_exceeded_err", "connections lost to silence"),
-    ("engine", "rx_unknown_qpn", "packets for no queue pair: an old peer, or a stranger"),
-    ("engine", "rx_icrc_error", "packets damaged on their way"),
-    ("worker", "credit_stalls", "messages waited for credits: raise ROCI_CREDITS"),
-    ("worker", "buffer_stalls", "messages waited for send buffers: raise ROCI_VBUF_MAX"),
-    ("worker", "fallback_credit", "eager messages became R3 for want of credits"),
-    ("worker", "fallback_registration", "memory could not be registered"),
-    ("worker", "registrations_refused", "all keys were in use"),
-    ("worker", "peers_gone", "peers lost"),
-    ("worker", "local_ports_missed", "peers of this host that are reached over the network"),
-];
 
 /// What was read last, to which rates are the difference.
 pub(super) struct Screen {
@@ -56,6 +39,8 @@ impl Screen {
         }
         if self.is_wide {
             for stats in &now {
+                histogram(&mut page, stats, "messages sent, by size", PublishedStats::SIZES, output::bytes);
+                histogram(&mut page, stats, "round trips", PublishedStats::ROUND_TRIPS, microseconds);
                 report(&mut page, stats);
             }
         }
@@ -155,6 +140,29 @@ fn troubles(page: &mut String, stats: &PublishedStats, before: Option<&Published
     }
 }
 
+/// The longest bar of a histogram, in columns.
+const BAR: u64 = 40;
+
+/// A row for each magnitude, with its share of all.
+fn histogram(page: &mut String, stats: &PublishedStats, what: &str, scope: &str, unit: impl Fn(u64) -> String) {
+    let buckets = stats.histogram(scope);
+    let all: u64 = buckets.iter().map(|(_, count)| count).sum();
+    if all == 0 {
+        return;
+    }
+    let _ = writeln!(page, "  {} rank {}: {what}", stats.pid, stats.rank);
+    for (most, count) in buckets {
+        let share = count as f64 / all as f64;
+        let bar = "#".repeat((BAR * count).div_ceil(all) as usize);
+        let line = format!("    up to {:>10} {count:>12} {:>5.1} % {bar}", unit(most), share * 100.0);
+        let _ = writeln!(page, "{line}");
+    }
+}
+
+fn microseconds(ns: u64) -> String {
+    format!("{:.1} us", ns as f64 / 1000.0)
+}
+
 /// What it has under way, and its peers.
 fn report(page: &mut String, stats: &PublishedStats) {
     let indented = textwrap::Options::new(WIDTH).initial_indent("  ").subsequent_indent("      ");
@@ -180,6 +188,9 @@ mod tests {
         ] {
             stats.counters.insert((scope.into(), name.into()), value);
         }
+        for (most, count) in [("64", 30), ("8", 10)] {
+            stats.counters.insert((PublishedStats::SIZES.into(), most.into()), count);
+        }
         stats.report = vec!["rank 0 of 2: 1 requests under way".into()];
         stats
     }
@@ -198,16 +209,6 @@ mod tests {
     }
 
     #[test]
-    fn every_trouble_is_a_counter_that_is_published() {
-        let worker: Vec<_> = roci_msgcore::WorkerStats::default().iter().map(|(name, _)| name).collect();
-        let engine = roci_driver::EngineStats::default();
-        let engine: Vec<_> = engine.iter().map(|(name, _)| name).collect();
-        for (scope, name, _) in TROUBLES {
-            assert!(if scope == "worker" { &worker } else { &engine }.contains(&name), "{scope} {name}");
-        }
-    }
-
-    #[test]
     fn a_wide_page_has_all_troubles_and_what_is_waited_for() {
         let page = Screen::new(Vec::new(), true).update(vec![stats(1, 10, 0)]);
         assert!(
@@ -215,5 +216,8 @@ mod tests {
             "{page}"
         );
         assert!(page.lines().skip(2).all(|line| line.len() <= WIDTH), "{page}");
+        let sizes: Vec<_> = page.lines().filter(|line| line.contains("up to")).collect();
+        assert!(sizes[0].contains("8 B           10  25.0 % ##########"), "the smaller first: {page}");
+        assert!(sizes[1].contains("64 B           30  75.0 %"), "{page}");
     }
 }

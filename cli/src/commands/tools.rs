@@ -1,0 +1,65 @@
+//! `roci hugepages` and `roci bind-nic`: the scripts of that name, which this program has with it, for who installed nothing else.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::failure::{Failure, FailureContext};
+
+/// A script, and the files that it installs.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    name: &'static str,
+    script: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! config {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../tools/hugepages-configs/", $name)))
+    };
+}
+
+pub(crate) const HUGEPAGES: Tool = Tool {
+    name: "hugepages",
+    script: include_str!("../../tools/hugepages"),
+    files: &[
+        config!("60-roci-hugepages.conf"),
+        config!("dev-hugepages1G.mount"),
+        config!("dev-hugepages2M.mount"),
+        config!("roci-hugepages.service"),
+    ],
+};
+
+pub(crate) const BIND_NIC: Tool = Tool { name: "bind-nic", script: include_str!("../../tools/bind-nic"), files: &[] };
+
+/// Runs a script. Its exit code becomes this program's.
+pub(crate) fn run(tool: Tool, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+    let place = tempfile::tempdir().context("cannot write the script")?;
+    let script = unpack(tool, place.path()).context("cannot write the script")?;
+    let status = Command::new("bash")
+        .arg(script)
+        .args(arguments)
+        .env("CALLED_AS", format!("roci {}", tool.name))
+        .status()
+        .context("cannot run bash")?;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// Writes a script and its files where it looks for them, beside each other as in the repository.
+fn unpack(tool: Tool, place: &Path) -> std::io::Result<std::path::PathBuf> {
+    let (scripts, configs) = (place.join("scripts"), place.join("configs").join(tool.name));
+    fs::create_dir_all(&scripts)?;
+    fs::create_dir_all(&configs)?;
+    for (name, text) in tool.files {
+        fs::write(configs.join(name), text)?;
+    }
+    let script = scripts.join(tool.name);
+    fs::write(&script, tool.script)?;
+    fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+    Ok(script)
+}
