@@ -11,7 +11,7 @@ use crate::failure::{Failure, FailureContext};
 
 /// A script, and the files that it installs.
 #[derive(Clone, Copy)]
-pub(crate) struct Tool {
+pub(crate) struct EmbeddedTool {
     name: &'static str,
     script: &'static str,
     files: &'static [(&'static str, &'static str)],
@@ -23,7 +23,7 @@ macro_rules! config {
     };
 }
 
-pub(crate) const HUGEPAGES: Tool = Tool {
+pub(crate) const HUGEPAGES: EmbeddedTool = EmbeddedTool {
     name: "hugepages",
     script: include_str!("../../tools/hugepages"),
     files: &[
@@ -34,10 +34,11 @@ pub(crate) const HUGEPAGES: Tool = Tool {
     ],
 };
 
-pub(crate) const BIND_NIC: Tool = Tool { name: "bind-nic", script: include_str!("../../tools/bind-nic"), files: &[] };
+pub(crate) const BIND_NIC: EmbeddedTool =
+    EmbeddedTool { name: "bind-nic", script: include_str!("../../tools/bind-nic"), files: &[] };
 
 /// Runs a script. Its exit code becomes this program's.
-pub(crate) fn run(tool: Tool, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+pub(crate) fn run(tool: EmbeddedTool, arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let place = tempfile::tempdir().context("cannot write the script")?;
     let script = unpack(tool, place.path()).context("cannot write the script")?;
     let status = Command::new("bash")
@@ -51,7 +52,7 @@ pub(crate) fn run(tool: Tool, arguments: &[OsString]) -> Result<ExitCode, Failur
 }
 
 /// Writes a script and its files where it looks for them, beside each other as in the repository.
-fn unpack(tool: Tool, place: &Path) -> std::io::Result<std::path::PathBuf> {
+fn unpack(tool: EmbeddedTool, place: &Path) -> std::io::Result<std::path::PathBuf> {
     let (scripts, configs) = (place.join("scripts"), place.join("configs").join(tool.name));
     fs::create_dir_all(&scripts)?;
     fs::create_dir_all(&configs)?;

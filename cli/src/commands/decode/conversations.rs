@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::flows::{Flow, FlowKey, Flows};
+use super::flows::{FlowKey, Flows, PacketFlow};
 use crate::failure::Failure;
 use crate::output;
 
@@ -37,7 +37,7 @@ fn route(key: &FlowKey) -> String {
     format!("{} > {} {}", key.source, key.destination, key.dest_qpn)
 }
 
-fn cells(flow: &Flow) -> [String; COLUMNS.len()] {
+fn cells(flow: &PacketFlow) -> [String; COLUMNS.len()] {
     let [packets, payload, acks, naks, again, late, bad] =
         [flow.packets, flow.payload, flow.acks, flow.naks, flow.retransmitted, flow.out_of_order, flow.bad_icrc]
             .map(|count| count.to_string());
@@ -45,11 +45,11 @@ fn cells(flow: &Flow) -> [String; COLUMNS.len()] {
     [packets, payload, acks, naks, again, late, bad, seconds]
 }
 
-fn seconds(flow: &Flow) -> Option<f64> {
+fn seconds(flow: &PacketFlow) -> Option<f64> {
     Some(flow.last?.saturating_sub(flow.first?) as f64 / 1e9)
 }
 
-fn object(key: &FlowKey, flow: &Flow) -> serde_json::Value {
+fn object(key: &FlowKey, flow: &PacketFlow) -> serde_json::Value {
     json!({
         "source": key.source.to_string(),
         "destination": key.destination.to_string(),

@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 use roci_protocol::wire::{Frame, Syndrome};
 
-use super::flows::Mark;
-use super::packet::{Seen, icrc_verdict, is_roce, name_of_unread};
+use super::flows::PacketMark;
+use super::packet::{CapturedPacket, icrc_verdict, is_roce, name_of_unread};
 use crate::options::DecodeOptions;
 
 /// A kind of packet that something is wrong with, or that says so.
@@ -22,7 +22,7 @@ pub(crate) enum Only {
 }
 
 /// Whether a packet has all that was asked for.
-pub(super) fn is_wanted(options: &DecodeOptions, seen: &Seen<'_>) -> bool {
+pub(super) fn is_wanted(options: &DecodeOptions, seen: &CapturedPacket<'_>) -> bool {
     let frame = Frame::parse(seen.bytes).ok();
     let has_qpn = options.qpn.is_empty() || frame.is_some_and(|frame| options.qpn.contains(&qpn(&frame)));
     let is_of_host =
@@ -38,10 +38,10 @@ fn qpn(frame: &Frame<'_>) -> u32 {
     frame.packet.headers.bth.dest_qpn.get()
 }
 
-fn is(only: Only, seen: &Seen<'_>, frame: Option<&Frame<'_>>) -> bool {
+fn is(only: Only, seen: &CapturedPacket<'_>, frame: Option<&Frame<'_>>) -> bool {
     match only {
-        Only::Retransmitted => seen.mark == Some(Mark::Retransmitted),
-        Only::OutOfOrder => seen.mark == Some(Mark::OutOfOrder),
+        Only::Retransmitted => seen.mark == Some(PacketMark::Retransmitted),
+        Only::OutOfOrder => seen.mark == Some(PacketMark::OutOfOrder),
         Only::Nak => frame
             .and_then(|frame| frame.packet.headers.ext.aeth)
             .is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Nak(_) | Syndrome::Rnr { .. })),

@@ -10,14 +10,14 @@ use super::packet::icrc_verdict;
 
 /// What the packets before it say of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mark {
+pub(super) enum PacketMark {
     /// The same packet was captured before.
     Retransmitted,
     /// One behind it was captured before, and this one was not.
     OutOfOrder,
 }
 
-impl Mark {
+impl PacketMark {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Retransmitted => "retransmitted",
@@ -43,7 +43,7 @@ impl FlowKey {
 
 /// What a flow carried.
 #[derive(Default)]
-pub(super) struct Flow {
+pub(super) struct PacketFlow {
     pub(super) packets: u64,
     pub(super) payload: u64,
     pub(super) acks: u64,
@@ -60,26 +60,26 @@ pub(super) struct Flow {
 
 /// All flows of a capture.
 #[derive(Default)]
-pub(super) struct Flows(HashMap<FlowKey, Flow>);
+pub(super) struct Flows(HashMap<FlowKey, PacketFlow>);
 
 impl Flows {
     /// Counts a packet, and says what those before it mean for it.
-    pub(super) fn note(&mut self, at: Option<Nanos>, bytes: &[u8]) -> Option<Mark> {
+    pub(super) fn note(&mut self, at: Option<Nanos>, bytes: &[u8]) -> Option<PacketMark> {
         let Ok(frame) = Frame::parse(bytes) else { return None };
         let flow = self.0.entry(FlowKey::of(&frame)).or_default();
         flow.count(&frame, at, icrc_verdict(bytes) == "BAD")
     }
 
     /// The flows, in the order of their keys.
-    pub(super) fn sorted(&self) -> Vec<(&FlowKey, &Flow)> {
+    pub(super) fn sorted(&self) -> Vec<(&FlowKey, &PacketFlow)> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(key, _)| **key);
         all
     }
 }
 
-impl Flow {
-    fn count(&mut self, frame: &Frame<'_>, at: Option<Nanos>, is_bad: bool) -> Option<Mark> {
+impl PacketFlow {
+    fn count(&mut self, frame: &Frame<'_>, at: Option<Nanos>, is_bad: bool) -> Option<PacketMark> {
         let headers = &frame.packet.headers;
         self.packets += 1;
         self.payload += frame.packet.payload.len() as u64;
@@ -97,8 +97,8 @@ impl Flow {
         let history = if is_response(headers.bth.opcode) { &mut self.responses } else { &mut self.requests };
         let mark = history.note(headers.bth.psn);
         match mark {
-            Some(Mark::Retransmitted) => self.retransmitted += 1,
-            Some(Mark::OutOfOrder) => self.out_of_order += 1,
+            Some(PacketMark::Retransmitted) => self.retransmitted += 1,
+            Some(PacketMark::OutOfOrder) => self.out_of_order += 1,
             None => {}
         }
         mark
@@ -127,14 +127,14 @@ struct PsnHistory {
 }
 
 impl PsnHistory {
-    fn note(&mut self, psn: Psn) -> Option<Mark> {
+    fn note(&mut self, psn: Psn) -> Option<PacketMark> {
         self.captured.resize(REMEMBERED, None);
         let place = &mut self.captured[psn.get() as usize % REMEMBERED];
         let was_captured = place.replace(psn) == Some(psn);
         match self.newest {
             Some(newest) if !newest.before(psn) => {
                 let is_again = was_captured || newest.since(psn) as usize >= REMEMBERED;
-                Some(if is_again { Mark::Retransmitted } else { Mark::OutOfOrder })
+                Some(if is_again { PacketMark::Retransmitted } else { PacketMark::OutOfOrder })
             }
             _ => {
                 self.newest = Some(psn);
@@ -148,14 +148,14 @@ impl PsnHistory {
 mod tests {
     use super::*;
 
-    fn marks(psns: &[u32]) -> Vec<Option<Mark>> {
+    fn marks(psns: &[u32]) -> Vec<Option<PacketMark>> {
         let mut history = PsnHistory::default();
         psns.iter().map(|&psn| history.note(Psn::new(psn))).collect()
     }
 
     #[test]
     fn what_came_before_is_retransmitted_and_what_is_late_is_out_of_order() {
-        let [again, late] = [Some(Mark::Retransmitted), Some(Mark::OutOfOrder)];
+        let [again, late] = [Some(PacketMark::Retransmitted), Some(PacketMark::OutOfOrder)];
         assert_eq!(marks(&[5, 6, 8, 7, 7, 9, 5]), [None, None, None, late, again, None, again]);
         assert_eq!(marks(&[0xff_ffff, 0, 0xff_ffff, 1]), [None, None, again, None], "PSNs begin anew");
         assert_eq!(marks(&[0, 5000, 4999, 1]), [None, None, late, again], "so far back only a repetition is likely");

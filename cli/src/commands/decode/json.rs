@@ -4,10 +4,10 @@ use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, Rep, Req, ServiceId};
 use roci_protocol::wire::{Frame, Packet, Syndrome, pretty};
 use serde_json::{Map, Value, json};
 
-use super::packet::{Seen, dialect_of, icrc_verdict, is_roce, name_of_unread};
+use super::packet::{CapturedPacket, dialect_of, icrc_verdict, is_roce, name_of_unread};
 
-pub(super) fn line(seen: &Seen<'_>) -> Value {
-    let &Seen { index, at, bytes, mark } = seen;
+pub(super) fn line(seen: &CapturedPacket<'_>) -> Value {
+    let &CapturedPacket { index, at, bytes, mark } = seen;
     let mut row = Map::new();
     row.insert("index".into(), json!(index));
     if let Some(at) = at {

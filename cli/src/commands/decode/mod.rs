@@ -14,7 +14,7 @@ use roci_protocol::Nanos;
 
 pub(crate) use self::filter::Only;
 use self::flows::Flows;
-use self::packet::Seen;
+use self::packet::CapturedPacket;
 pub(crate) use self::packet::is_roce;
 use crate::capture::for_each_frame;
 use crate::failure::Failure;
@@ -44,11 +44,11 @@ pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     };
     let (mut index, mut found) = (0u64, 0u64);
-    let mut times = Times { printed: options.time, first: None, last: None };
+    let mut times = PacketTimes { printed: options.time, first: None, last: None };
     let mut flows = Flows::default();
     for_each_frame(file, |captured, bytes| {
         let mark = flows.note(captured, bytes);
-        let seen = Seen { index, at: captured.and_then(|at| times.of(at)), bytes, mark };
+        let seen = CapturedPacket { index, at: captured.and_then(|at| times.of(at)), bytes, mark };
         index += 1;
         found += u64::from(is_roce(bytes));
         if options.conversations || !filter::is_wanted(options, &seen) {
@@ -70,13 +70,13 @@ pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
 }
 
 /// Turns times of the capture into those that are printed.
-struct Times {
+struct PacketTimes {
     printed: PrintedTime,
     first: Option<Nanos>,
     last: Option<Nanos>,
 }
 
-impl Times {
+impl PacketTimes {
     fn of(&mut self, captured: Nanos) -> Option<Nanos> {
         let first = *self.first.get_or_insert(captured);
         let last = self.last.replace(captured).unwrap_or(captured);

@@ -6,19 +6,19 @@ use roci_protocol::Nanos;
 use roci_protocol::wire::cm::Mad;
 use roci_protocol::wire::{Frame, FrameLayers, Malformed, Opcode, Packet, icrc, opcode};
 
-use super::flows::Mark;
+use super::flows::PacketMark;
 
 /// A packet with its place in the capture, and among the packets of its queue pair.
 #[derive(Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct CapturedPacket<'a> {
     pub(super) index: u64,
     /// When it was captured, in nanoseconds, as the command line wants it.
     pub(super) at: Option<Nanos>,
     pub(super) bytes: &'a [u8],
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<PacketMark>,
 }
 
-impl fmt::Display for Seen<'_> {
+impl fmt::Display for CapturedPacket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, at, bytes, mark } = self;
         write!(f, "{index} ")?;

@@ -25,7 +25,7 @@ pub(super) fn sends(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, 
         let errors = lane.exchange("")?;
         return Ok(Some(Row::bandwidth(plan, elapsed, errors.parse().unwrap_or(u64::MAX))));
     }
-    let mut arrivals = Arrivals::post(lane, plan, pattern)?;
+    let mut arrivals = ReceivedStream::post(lane, plan, pattern)?;
     lane.meet()?;
     while arrivals.are_awaited() {
         let done = lane.wait()?;
@@ -39,8 +39,8 @@ pub(super) fn sends(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, 
 fn sends_both_ways(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
     let pattern = BytePattern::new(plan.size);
     let free = filled_buffers(lane, &pattern, plan.size, plan.depth())?;
-    let mut departures = Departures::new(lane, plan, free);
-    let mut arrivals = Arrivals::post(lane, plan, pattern)?;
+    let mut departures = SentStream::new(lane, plan, free);
+    let mut arrivals = ReceivedStream::post(lane, plan, pattern)?;
     lane.meet()?;
     let start = lane.now();
     while departures.are_under_way() || arrivals.are_awaited() {
@@ -132,7 +132,7 @@ fn stream(
     free: Vec<Buffer>,
     wr: impl Fn(usize, u64, Buffer) -> SendWr,
 ) -> Result<Vec<u64>, Failure> {
-    let mut departures = Departures::new(lane, plan, free);
+    let mut departures = SentStream::new(lane, plan, free);
     while departures.are_under_way() {
         departures.post(lane, &wr)?;
         if let Some(done) = lane.poll()? {
@@ -146,7 +146,7 @@ fn stream(
 const LIST: usize = 16;
 
 /// Messages of ours: those that are left to be posted, and those under way.
-struct Departures {
+struct SentStream {
     free: Vec<Buffer>,
     iters: u64,
     posted: u64,
@@ -156,7 +156,7 @@ struct Departures {
     carried: Vec<u64>,
 }
 
-impl Departures {
+impl SentStream {
     fn new(lane: &VerbsEnd, plan: PerfPlan, free: Vec<Buffer>) -> Self {
         // Where few are under way, not all of them: the peer would have nothing to do meanwhile.
         let list = LIST.min(free.len() / 4).max(1);
@@ -195,7 +195,7 @@ impl Departures {
 }
 
 /// The peer's messages: receives for them, and which numbers come next.
-struct Arrivals {
+struct ReceivedStream {
     pattern: BytePattern,
     verify: bool,
     iters: u64,
@@ -207,7 +207,7 @@ struct Arrivals {
     errors: u64,
 }
 
-impl Arrivals {
+impl ReceivedStream {
     /// Posts the receives: as many as the peer has buffers. Where queue pairs share them, the peer cannot see how many are
     /// left, so there are as many again for messages that were taken and whose receives are not yet posted again.
     fn post(lane: &mut VerbsEnd, plan: PerfPlan, pattern: BytePattern) -> Result<Self, Failure> {

@@ -20,13 +20,13 @@ const QUEUE: usize = 64;
 pub(super) const NUMBER: usize = size_of::<u64>();
 
 /// Queue pairs in the order of the peer's.
-pub(super) struct Connections {
+pub(super) struct TurnTakers {
     pub(super) queue_pairs: Vec<QueuePair>,
     /// The receives that they share; none where there is one, with receives of its own.
     pub(super) stock: Option<SharedReceiveQueue>,
 }
 
-impl Connections {
+impl TurnTakers {
     pub(super) fn of_one(qp: QueuePair) -> Self {
         Self { queue_pairs: vec![qp], stock: None }
     }
@@ -40,7 +40,7 @@ pub(super) fn over_several(
 ) -> Result<Option<Row>, Failure> {
     let Some(count) = plan.connections.filter(|&count| count > 1) else { return measure(lane, plan) };
     let (queue_pairs, stock) = open(lane, count)?;
-    let own = lane.use_connections(Connections { queue_pairs, stock: Some(stock) });
+    let own = lane.use_connections(TurnTakers { queue_pairs, stock: Some(stock) });
     let row = measure(lane, plan)?;
     let opened = lane.use_connections(own);
     close(lane, opened.queue_pairs)?;

@@ -33,7 +33,7 @@ const LATE_NS: Nanos = 50_000_000;
 
 /// Half a round trip of a datagram.
 pub(super) fn latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
-    let mut side = Side::open(lane, plan)?;
+    let mut side = DatagramEnd::open(lane, plan)?;
     let row = if side.lane.is_active() { Some(side.ping(plan)?) } else { side.pong(plan)? };
     side.close()?;
     Ok(row)
@@ -41,7 +41,7 @@ pub(super) fn latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>
 
 /// As many datagrams as the link takes, of which those count that arrive.
 pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>, Failure> {
-    let mut side = Side::open(lane, plan)?;
+    let mut side = DatagramEnd::open(lane, plan)?;
     let row = if side.lane.is_active() {
         let start = side.lane.now();
         for number in 0..plan.iters {
@@ -65,7 +65,7 @@ pub(super) fn bandwidth(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Ro
 }
 
 /// A datagram queue pair, and the peer's. The fabric's own queue pair, which loses nothing, says when a sender is done.
-struct Side<'a> {
+struct DatagramEnd<'a> {
     lane: &'a mut VerbsEnd,
     qp: DatagramQp,
     peer: (AddressHandle, Destination),
@@ -80,7 +80,7 @@ struct Side<'a> {
     is_peer_done: bool,
 }
 
-impl<'a> Side<'a> {
+impl<'a> DatagramEnd<'a> {
     fn open(lane: &'a mut VerbsEnd, plan: PerfPlan) -> Result<Self, Failure> {
         let (fabric, _) = lane.parts();
         fabric.engine.resize_cq(fabric.cq, COMPLETIONS);
@@ -108,7 +108,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Once nobody sends any more.
+    /// Ends the use of the queue pair, when neither side sends any more.
     fn close(self) -> Result<(), Failure> {
         self.lane.meet()?;
         let (fabric, _) = self.lane.parts();

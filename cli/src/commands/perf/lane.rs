@@ -12,7 +12,7 @@ use roci_msgcore::{Config, EndpointAddress, Fabric, LiveLink};
 use roci_protocol::wire::MacAddr;
 use roci_protocol::{Nanos, Rkey};
 
-use super::connections::Connections;
+use super::connections::TurnTakers;
 use super::memory::{PayloadMemory, of_our_own};
 use super::raw_header::RawHeader;
 use crate::failure::{Failure, FailureContext};
@@ -30,7 +30,7 @@ pub(super) struct VerbsEnd {
     /// The queue pair of the fabric.
     qp: QueuePair,
     /// Those that messages go over, in turn: the one above, or several of their own.
-    in_use: Connections,
+    in_use: TurnTakers,
     turn: usize,
     params: QpParams,
     /// Polls in a row that found nothing.
@@ -46,7 +46,7 @@ impl VerbsEnd {
     /// `params` are those of the fabric's queue pairs.
     pub(super) fn new(fabric: Fabric, params: QpParams) -> Result<Self, Failure> {
         let qp = fabric.queue_pairs[1 - fabric.rank].ok_or_else(|| Failure::new("no queue pair to the peer"))?;
-        let in_use = Connections::of_one(qp);
+        let in_use = TurnTakers::of_one(qp);
         Ok(Self {
             fabric,
             qp,
@@ -163,7 +163,7 @@ impl VerbsEnd {
     }
 
     /// Sends and receives over others from here on. Returns those that were in use.
-    pub(super) fn use_connections(&mut self, others: Connections) -> Connections {
+    pub(super) fn use_connections(&mut self, others: TurnTakers) -> TurnTakers {
         self.turn = 0;
         std::mem::replace(&mut self.in_use, others)
     }

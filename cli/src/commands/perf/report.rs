@@ -154,12 +154,12 @@ pub(super) struct ReportPrinter {
     has_header: bool,
     errors: u64,
     /// Rows that the peer is to print as well.
-    for_peer: Option<Vec<Printed>>,
+    for_peer: Option<Vec<PrintedRow>>,
 }
 
 /// A row as it is printed: for people, and for programs.
 #[derive(Serialize, Deserialize)]
-struct Printed {
+struct PrintedRow {
     cells: [String; COLUMNS.len()],
     json: String,
     errors: u64,
@@ -185,7 +185,7 @@ impl ReportPrinter {
         if !self.is_ours {
             return Ok(());
         }
-        let row = Printed { cells: cells(&row), json: self.json(&row).to_string(), errors: row.errors };
+        let row = PrintedRow { cells: cells(&row), json: self.json(&row).to_string(), errors: row.errors };
         self.print(&row)?;
         if let Some(rows) = &mut self.for_peer {
             rows.push(row);
@@ -201,7 +201,7 @@ impl ReportPrinter {
         if self.is_ours {
             return Ok(());
         }
-        let theirs: Vec<Printed> = serde_json::from_str(&theirs).context("the peer's rows")?;
+        let theirs: Vec<PrintedRow> = serde_json::from_str(&theirs).context("the peer's rows")?;
         for row in &theirs {
             self.errors += row.errors;
             self.print(row)?;
@@ -209,7 +209,7 @@ impl ReportPrinter {
         Ok(())
     }
 
-    fn print(&mut self, row: &Printed) -> Result<(), Failure> {
+    fn print(&mut self, row: &PrintedRow) -> Result<(), Failure> {
         if self.as_json {
             output::line(&row.json)?;
         } else {
