@@ -103,7 +103,7 @@ pub(crate) enum BenchFailure {
     /// A loop over sockets has failed.
     #[error(transparent)]
     Sockets(#[from] io::Error),
-    #[error("cannot write a report to {}: {error}: name a folder with 1 MiB of room by --out", .folder.display())]
+    #[error("cannot write a report to {}: {error}: name a folder with 2 MiB of room by --out", .folder.display())]
     Folder {
         folder: PathBuf,
         #[source]
@@ -117,8 +117,25 @@ pub(crate) enum BenchFailure {
     },
     #[error("cannot draw: {0}")]
     Figures(#[source] Box<dyn std::error::Error>),
+    #[error("cannot read a report from {}: {error}", .path.display())]
+    Record {
+        path: PathBuf,
+        #[source]
+        error: BadRecord,
+    },
     #[error("interrupted before anything was measured: no report is written")]
     Interrupted,
+}
+
+/// Why a file is no report of a run.
+#[derive(Debug, Error)]
+pub(crate) enum BadRecord {
+    #[error(transparent)]
+    Unread(#[from] io::Error),
+    #[error("it is no JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    #[error("it has no {field}, or an odd one: {value}")]
+    Lacks { field: &'static str, value: String },
 }
 
 /// A text that is no share of a hundred.

@@ -1,257 +1,238 @@
-//! The figures: latency and bandwidth by size, rate by connections, goodput by loss.
+//! The figures: which series of which place each shows.
 
-use std::error::Error;
 use std::path::Path;
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use plotters::style::RGBColor;
 
-use crate::reading::{Metric, Point, Topology, show_bytes};
+use crate::charts::{self, Chart, ChartLine, ChartScale};
+use crate::reading::{Metric, Point, Topology};
 use crate::results::{ResultKey, Results};
 use crate::tools::mpi;
 
-const PANEL: (u32, u32) = (640, 480);
-const FONT: (&str, u32) = ("sans-serif", 13);
-/// The series that are drawn, ours with the wider lines, and their colours; tables have more.
-const DRAWN: [(&str, RGBColor); 17] = [
-    ("raw", RGBColor(0x99, 0x99, 0x99)),
-    ("raw, touched", RGBColor(0x55, 0x55, 0x55)),
-    ("send", RGBColor(0xd5, 0x5e, 0x00)),
-    ("write", RGBColor(0xe6, 0x9f, 0x00)),
-    ("tag", RGBColor(0xb0, 0x10, 0x10)),
-    ("tag, unread", RGBColor(0xf0, 0x80, 0x80)),
-    ("read", RGBColor(0x8c, 0x56, 0x4b)),
-    (mpi::OURS, RGBColor(0x60, 0x10, 0x60)),
-    ("shared memory", RGBColor(0xbb, 0xbb, 0x22)),
-    ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
-    ("kernel UDP", RGBColor(0x17, 0xbe, 0xcf)),
-    ("UCX, TCP", RGBColor(0x56, 0xb4, 0xe9)),
-    ("libfabric, tcp", RGBColor(0x00, 0x9e, 0x73)),
-    ("libfabric, udp;ofi_rxd", RGBColor(0x7a, 0xc9, 0x43)),
-    ("MPICH, TCP", RGBColor(0xcc, 0x79, 0xa7)),
-    ("Open MPI, TCP", RGBColor(0x6a, 0x3d, 0x9a)),
-    ("Open MPI, udp;ofi_rxd", RGBColor(0x2c, 0xa0, 0x2c)),
-];
-/// Of those, ours are the first ...
-const OURS: usize = 8;
-/// ... and what is not among them is Linux's verbs, or stands alone in its figure.
-const OTHERS: [RGBColor; 4] =
-    [RGBColor(0x00, 0x00, 0x00), RGBColor(0x00, 0x72, 0xb2), RGBColor(0x00, 0x9e, 0x73), RGBColor(0xcc, 0x79, 0xa7)];
-
-/// The area of an SVG file that a chart is drawn in.
-type ChartArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// The result of drawing.
-type DrawResult = Result<(), Box<dyn Error>>;
-
-/// One panel: a metric of some series in a place.
-struct Panel<'a> {
-    caption: String,
-    place: Topology,
-    metric: Metric,
-    axis: &'a str,
-    is_on_axis: fn(Point) -> bool,
-}
-
 /// A file and what is in it.
+#[derive(Clone, Copy)]
 pub(crate) struct Figure {
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
 }
 
-pub(crate) const LATENCY: Figure = Figure { file: "benchmarks-latency.svg", title: "Latency by size" };
-pub(crate) const BANDWIDTH: Figure = Figure { file: "benchmarks-bandwidth.svg", title: "Bandwidth by size" };
+/// One panel: a metric of some series in a place. The tables have all series.
+struct Panel {
+    /// What it is of, for its caption.
+    of: &'static str,
+    place: Topology,
+    metric: Metric,
+    scale: ChartScale,
+    /// Beside bare frames, which every panel by size has.
+    series: &'static [&'static str],
+}
+
+/// A panel has no more lines than these: more cannot be distinguished.
+const MOST_LINES: usize = 7;
+
+pub(crate) const LATENCY: Figure = Figure { file: "benchmarks-latency.svg", title: "Latency by size, on one host" };
+pub(crate) const BANDWIDTH: Figure =
+    Figure { file: "benchmarks-bandwidth.svg", title: "Bandwidth by size, on one host" };
+pub(crate) const VHOST: Figure =
+    Figure { file: "benchmarks-vhost.svg", title: "Latency and bandwidth by size, over vhost" };
+pub(crate) const NAMESPACES: Figure =
+    Figure { file: "benchmarks-namespaces.svg", title: "Latency and bandwidth by size, between two namespaces" };
+pub(crate) const GUESTS: Figure =
+    Figure { file: "benchmarks-guests.svg", title: "Latency and bandwidth by size, between two guests" };
 pub(crate) const CONNECTIONS: Figure = Figure { file: "benchmarks-connections.svg", title: "Rate by connections" };
 pub(crate) const LOSS: Figure = Figure { file: "benchmarks-loss.svg", title: "Goodput by loss" };
 
+/// What stands beside other stacks. What they receive is not read, so that ours are the rows that do without as well.
+const BESIDE_OTHERS: [&str; 6] =
+    ["tag, unread", mpi::OURS, "kernel TCP", "UCX, TCP", "Open MPI, TCP", "libfabric, udp;ofi_rxd"];
+const BETWEEN_NAMESPACES: [&str; 6] =
+    ["tag, unread", "tag, over UDP", mpi::OURS, "kernel TCP", "UCX, TCP", "libfabric, udp;ofi_rxd"];
+const OPERATIONS: [&str; 6] = ["send", "write", "read", "tag", "put", "tag, over UDP"];
+const VERBS_OF_BOTH: [&str; 6] =
+    ["send, unread", "write, unread", "read, unread", "rdma_rxe, send", "rdma_rxe, write", "rdma_rxe, read"];
+const LOSSY: [&str; 5] = [
+    "write of 64 KiB",
+    "tag of 64 KiB",
+    "write, over UDP of 64 KiB",
+    "tag, over UDP of 64 KiB",
+    "kernel TCP of 64 KiB",
+];
+
+const LATENCIES: [Panel; 2] = [
+    latency(Topology::Host, "One host, beside other stacks", &BESIDE_OTHERS),
+    latency(Topology::Host, "One host, operations of this stack", &OPERATIONS),
+];
+const BANDWIDTHS: [Panel; 2] = [
+    bandwidth(Topology::Host, "One host, beside other stacks", &BESIDE_OTHERS),
+    bandwidth(Topology::Host, "One host, operations of this stack", &OPERATIONS),
+];
+
+/// The figures with their panels, from above.
+const FIGURES: [(Figure, &[Panel]); 7] = [
+    (LATENCY, &LATENCIES),
+    (BANDWIDTH, &BANDWIDTHS),
+    (VHOST, &both(Topology::Vhost, "One host, over vhost", &["send", "write", "tag"])),
+    (NAMESPACES, &both(Topology::Veth, "Two namespaces", &BETWEEN_NAMESPACES)),
+    (GUESTS, &both(Topology::Guests, "Two guests", &VERBS_OF_BOTH)),
+    (CONNECTIONS, &[panel(Metric::Rate, ChartScale::Counts, "One host, messages of 64 B", &["send", "kernel TCP"])]),
+    (LOSS, &[panel(Metric::Bandwidth, ChartScale::PerCent, "One host, messages of 64 KiB", &LOSSY)]),
+];
+
+const fn latency(place: Topology, of: &'static str, series: &'static [&'static str]) -> Panel {
+    Panel { place, ..panel(Metric::Latency, ChartScale::Bytes, of, series) }
+}
+
+const fn bandwidth(place: Topology, of: &'static str, series: &'static [&'static str]) -> Panel {
+    Panel { place, ..panel(Metric::Bandwidth, ChartScale::Bytes, of, series) }
+}
+
+const fn both(place: Topology, of: &'static str, series: &'static [&'static str]) -> [Panel; 2] {
+    [latency(place, of, series), bandwidth(place, of, series)]
+}
+
+const fn panel(metric: Metric, scale: ChartScale, of: &'static str, series: &'static [&'static str]) -> Panel {
+    Panel { of, place: Topology::Host, metric, scale, series }
+}
+
+/// The colours: bare frames grey, ours warm, others cool.
+const COLOURS: [(&str, RGBColor); 17] = [
+    ("raw", RGBColor(0x77, 0x77, 0x77)),
+    ("raw, touched", RGBColor(0x77, 0x77, 0x77)),
+    ("tag", RGBColor(0xb0, 0x10, 0x10)),
+    ("send", RGBColor(0xd5, 0x5e, 0x00)),
+    ("write", RGBColor(0xc9, 0x8a, 0x00)),
+    ("read", RGBColor(0x8c, 0x56, 0x4b)),
+    ("put", RGBColor(0xcc, 0x4c, 0x92)),
+    ("tag, over UDP", RGBColor(0xee, 0x6a, 0x6a)),
+    ("write, over UDP", RGBColor(0xe0, 0xb0, 0x50)),
+    (mpi::OURS, RGBColor(0x7a, 0x10, 0x7a)),
+    ("kernel TCP", RGBColor(0x00, 0x72, 0xb2)),
+    ("UCX, TCP", RGBColor(0x30, 0xa8, 0xd8)),
+    ("Open MPI, TCP", RGBColor(0x4a, 0x4a, 0xd0)),
+    ("libfabric, udp;ofi_rxd", RGBColor(0x2c, 0xa0, 0x2c)),
+    ("rdma_rxe, send", RGBColor(0x00, 0x72, 0xb2)),
+    ("rdma_rxe, write", RGBColor(0x30, 0xa8, 0xd8)),
+    ("rdma_rxe, read", RGBColor(0x2c, 0xa0, 0x2c)),
+];
+/// Of those, bare frames and ours are the first, and have the wider lines.
+const OURS: usize = 10;
+
 /// Writes those figures that there is something for, and returns them.
-pub(crate) fn draw_all(folder: &Path, results: &Results) -> Result<Vec<Figure>, Box<dyn Error>> {
-    let by_size = |place, metric: Metric| Panel {
-        caption: format!("{}: {}, {}", place_name(place), metric.name(), metric.unit()),
-        place,
-        metric,
-        axis: "bytes of a message",
-        is_on_axis: |point| matches!(point, Point::Size(_)),
-    };
-    let sized = |metric| Topology::ALL.map(|place| by_size(place, metric)).into_iter().collect();
-    let connections = Panel {
-        caption: "memif, and TCP over loopback: million messages of 64 B a second".into(),
-        place: Topology::Host,
-        metric: Metric::Rate,
-        axis: "connections, which take turns",
-        is_on_axis: |point| matches!(point, Point::Connections(_)),
-    };
-    let loss = Panel {
-        caption: "memif, and TCP over loopback: goodput, GB/s".into(),
-        place: Topology::Host,
-        metric: Metric::Bandwidth,
-        axis: "frames lost, per cent",
-        is_on_axis: |point| matches!(point, Point::Loss(_)),
-    };
-    let all: [(Figure, Vec<Panel<'_>>); 4] = [
-        (LATENCY, sized(Metric::Latency)),
-        (BANDWIDTH, sized(Metric::Bandwidth)),
-        (CONNECTIONS, vec![connections]),
-        (LOSS, vec![loss]),
-    ];
+pub(crate) fn draw_all(folder: &Path, results: &Results) -> Result<Vec<Figure>, Box<dyn std::error::Error>> {
     let mut drawn = Vec::new();
-    for (figure, mut panels) in all {
-        panels.retain(|panel| !panel.series(results).is_empty());
-        if !panels.is_empty() {
-            draw(&folder.join(figure.file), &panels, results)?;
+    for (figure, panels) in FIGURES {
+        let charts: Vec<_> = panels.iter().filter_map(|panel| panel.chart(results)).collect();
+        if !charts.is_empty() {
+            charts::draw(&folder.join(figure.file), &charts)?;
             drawn.push(figure);
         }
     }
     Ok(drawn)
 }
 
-const fn place_name(place: Topology) -> &'static str {
-    match place {
-        Topology::Host => "one host (memif, loopback)",
-        Topology::Vhost => "one host (vhost)",
-        Topology::Veth => "two namespaces (veth)",
-        Topology::Guests => "two guests",
+impl Panel {
+    /// What is drawn of the results; `None` where nothing was measured.
+    fn chart(&self, results: &Results) -> Option<Chart<'static>> {
+        let lines: Vec<_> = self.names().filter_map(|name| self.line(results, name)).take(MOST_LINES).collect();
+        let side = if self.metric == Metric::Latency { "lower" } else { "higher" };
+        let caption = format!("{}: {}, {} ({side} is better)", self.of, self.metric.name(), self.metric.unit());
+        (!lines.is_empty()).then(|| Chart { caption, axis: self.axis(), scale: self.scale, lines })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.bare_frames().into_iter().chain(self.series.iter().copied())
+    }
+
+    /// The latency of frames does not depend on who looks at them; their bandwidth does.
+    fn bare_frames(&self) -> Option<&'static str> {
+        let is_looked_at = self.metric == Metric::Bandwidth && self.place != Topology::Guests;
+        let name = if is_looked_at { "raw, touched" } else { "raw" };
+        (self.scale == ChartScale::Bytes).then_some(name)
+    }
+
+    fn line(&self, results: &Results, name: &'static str) -> Option<ChartLine<'static>> {
+        let value = |point| Some(results.summary(&ResultKey::new(self.place, self.metric, name, point))?.median);
+        let points = results.points(self.place, self.metric, |point| self.is_on_axis(point)).into_iter();
+        let points: Vec<_> = points.filter_map(|point| Some((point.position(), value(point)?))).collect();
+        let which = colour_of(name)?;
+        // The caption says of how many bytes.
+        let name = verb(name);
+        let width = if which < OURS { 3 } else { 2 };
+        (!points.is_empty()).then(|| ChartLine { name, colour: COLOURS[which].1, width, points })
+    }
+
+    fn is_on_axis(&self, point: Point) -> bool {
+        match self.scale {
+            ChartScale::Bytes => matches!(point, Point::Size(_)),
+            ChartScale::Counts => matches!(point, Point::Connections(_)),
+            ChartScale::PerCent => matches!(point, Point::Loss(_)),
+        }
+    }
+
+    const fn axis(&self) -> &'static str {
+        match self.scale {
+            ChartScale::Bytes => "bytes of a message",
+            ChartScale::Counts => "connections, which take turns",
+            ChartScale::PerCent => "frames lost",
+        }
     }
 }
 
-fn draw(path: &Path, panels: &[Panel<'_>], results: &Results) -> DrawResult {
-    let columns = panels.len().min(2);
-    let rows = panels.len().div_ceil(columns);
-    let area = SVGBackend::new(path, (PANEL.0 * columns as u32, PANEL.1 * rows as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
-    for (panel, part) in panels.iter().zip(area.split_evenly((rows, columns))) {
-        panel.draw(&part, results)?;
-    }
-    area.present()?;
-    Ok(())
-}
-
-impl Panel<'_> {
-    fn series<'r>(&self, results: &'r Results) -> Vec<&'r str> {
-        let mut series = results.series(self.place, self.metric, self.is_on_axis);
-        if matches!(self.place, Topology::Host | Topology::Veth | Topology::Vhost) && self.is_by_size() {
-            // The latency of frames does not depend on who looks at them; their bandwidth does.
-            let is_other = |name: &str| name == if self.metric == Metric::Latency { "raw, touched" } else { "raw" };
-            series.retain(|name| DRAWN.iter().any(|(drawn, _)| drawn == name) && !is_other(name));
-        }
-        series
-    }
-
-    fn is_by_size(&self) -> bool {
-        (self.is_on_axis)(Point::Size(1))
-    }
-
-    fn points(&self, results: &Results, series: &str) -> Vec<(Point, f64)> {
-        let key = |point| ResultKey::new(self.place, self.metric, series, point);
-        let points = results.points(self.place, self.metric, self.is_on_axis).into_iter();
-        points.filter_map(|point| Some((point, results.summary(&key(point))?.median))).collect()
-    }
-
-    /// Loss is drawn as it is, from 0 on; all else in powers of two.
-    fn draw(&self, area: &ChartArea<'_>, results: &Results) -> DrawResult {
-        let lines: Vec<_> = self.series(results).into_iter().map(|name| (name, self.points(results, name))).collect();
-        let values = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
-        let (least, most) =
-            values.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));
-        let positions: Vec<f64> =
-            results.points(self.place, self.metric, self.is_on_axis).iter().map(|point| point.position()).collect();
-        let (first, last) = (positions.first().copied().unwrap_or(1.0), positions.last().copied().unwrap_or(1.0));
-        let mut builder = ChartBuilder::on(area);
-        builder
-            .margin(12)
-            .margin_right(40)
-            .caption(&self.caption, ("sans-serif", 16))
-            .x_label_area_size(44)
-            .y_label_area_size(56);
-        if self.metric == Metric::Bandwidth && first == 0.0 {
-            let chart = builder.build_cartesian_2d(0.0..last * 1.02, 0.0..most * 1.15)?;
-            return self.fill_in(chart, &lines, |x| format!("{x}"));
-        }
-        let (from, to) = (first.max(1.0), last.max(first.max(1.0) * 2.0));
-        let is_bytes = matches!(lines[0].1[0].0, Point::Size(_));
-        let label = move |x: f64| if is_bytes { show_bytes(x.round() as u64) } else { format!("{x:.0}") };
-        let x = (from..to).log_scale().base(2.0);
-        if is_bytes {
-            let chart = builder.build_cartesian_2d(x, (least * 0.7..most * 1.4).log_scale())?;
-            self.fill_in(chart, &lines, label)
-        } else {
-            let chart = builder.build_cartesian_2d(x, 0.0..most * 1.15)?;
-            self.fill_in(chart, &lines, label)
-        }
-    }
-
-    fn fill_in<'a, X, Y>(
-        &self,
-        mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
-        lines: &[(&str, Vec<(Point, f64)>)],
-        label: impl Fn(f64) -> String,
-    ) -> DrawResult
-    where
-        X: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
-        Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
-    {
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .label_style(FONT)
-            .x_desc(self.axis)
-            .x_label_formatter(&|x| label(*x))
-            .y_label_formatter(&|y| show_value(*y))
-            .draw()?;
-        for (index, (name, points)) in lines.iter().enumerate() {
-            let drawn = colour_of(name);
-            let colour = drawn.map_or(OTHERS[index % OTHERS.len()], |place| DRAWN[place].1);
-            let style = colour.stroke_width(if drawn.is_some_and(|place| place >= OURS) { 1 } else { 3 });
-            let points = points.iter().map(|(point, value)| (point.position(), *value));
-            let legend = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style);
-            chart.draw_series(LineSeries::new(points, style).point_size(3))?.label(*name).legend(legend);
-        }
-        let place = if self.metric == Metric::Latency {
-            SeriesLabelPosition::UpperLeft
-        } else {
-            SeriesLabelPosition::LowerRight
-        };
-        chart.configure_series_labels().position(place).label_font(FONT).background_style(WHITE.mix(0.7)).draw()?;
-        Ok(())
-    }
-}
-
-/// Whose colour a series has: what ours are called beside their verb, or behind it, changes none.
+/// Whose colour a series has. What follows the verb changes none, unless the colours name it.
 fn colour_of(name: &str) -> Option<usize> {
-    let place = |name: &str| DRAWN.iter().position(|(drawn, _)| *drawn == name);
-    place(name).or_else(|| {
-        let verb = name.split_once(" of ").map_or(name, |(verb, _)| verb);
-        place(verb).or_else(|| place(verb.strip_suffix(", unread")?))
-    })
+    let place = |name: &str| COLOURS.iter().position(|(drawn, _)| *drawn == name);
+    place(verb(name)).or_else(|| place(verb(name).strip_suffix(", unread")?))
 }
 
-/// As many digits as say something.
-fn show_value(value: f64) -> String {
-    let digits = if value >= 10.0 { 0 } else { 4 };
-    let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+/// A series without the bytes that its name ends with.
+fn verb(name: &str) -> &str {
+    name.split_once(" of ").map_or(name, |(verb, _)| verb)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::reading::Reading;
+    use crate::record;
+
+    fn panels() -> impl Iterator<Item = &'static Panel> {
+        FIGURES.iter().flat_map(|(_, panels)| panels.iter())
+    }
 
     #[test]
     fn a_series_has_the_colour_of_its_verb() {
         let [send, tcp] = ["send", "kernel TCP"].map(|name| colour_of(name).expect("it is drawn"));
         assert_eq!((colour_of("send, unread"), colour_of("send of 64 KiB")), (Some(send), Some(send)));
-        assert_eq!((colour_of("kernel TCP of 64 KiB"), colour_of("rdma_rxe, send")), (Some(tcp), None));
+        assert_eq!((colour_of("kernel TCP of 64 KiB"), colour_of("memcpy")), (Some(tcp), None));
+        assert_ne!(colour_of("tag, over UDP of 64 KiB"), colour_of("tag of 64 KiB"));
         assert!(send < OURS && tcp >= OURS);
     }
 
     #[test]
-    fn values_are_shown_without_digits_that_say_nothing() {
-        let values = [0.0, 0.1 + 0.2, 0.001, 2.5, 10.0, 20_000.0];
-        assert_eq!(values.map(show_value), ["0", "0.3", "0.001", "2.5", "10", "20000"]);
+    fn a_panel_has_few_lines_and_each_has_a_colour_of_its_own() {
+        for panel in panels() {
+            let names: Vec<_> = panel.names().collect();
+            let colour = |name: &&str| COLOURS[colour_of(name).expect("a colour")].1;
+            let colours: BTreeSet<_> =
+                names.iter().map(colour).map(|RGBColor(red, green, blue)| (red, green, blue)).collect();
+            assert!(colours.len() == names.len() && names.len() <= MOST_LINES, "{names:?}");
+        }
+    }
+
+    /// A name that no command gives would be a line that is never drawn.
+    #[test]
+    fn the_committed_report_has_every_series_that_is_drawn() {
+        let run = record::tests::committed();
+        let measured: BTreeSet<_> = run.results.keys().map(|key| (key.place, key.series.as_str())).collect();
+        let drawn: BTreeSet<_> = panels().flat_map(|panel| panel.names().map(|name| (panel.place, name))).collect();
+        let missing: Vec<_> = drawn.difference(&measured).collect();
+        assert!(missing.is_empty(), "docs/benchmarks.json has no {missing:?}");
     }
 
     #[test]
-    fn figures_show_every_series_that_was_measured_and_no_empty_one_is_drawn() {
+    fn figures_name_their_lines_and_no_empty_one_is_drawn() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = Results::default();
         assert!(draw_all(folder.path(), &results).expect("nothing to draw").is_empty());
@@ -273,6 +254,6 @@ mod tests {
         let text = |figure: &Figure| std::fs::read_to_string(folder.path().join(figure.file)).expect("it was written");
         let latency = text(&drawn[0]);
         assert!(latency.contains("raw") && latency.contains("tag") && latency.contains("4 KiB"), "{latency}");
-        assert!(text(&drawn[2]).contains("write of 64 KiB"));
+        assert!(text(&drawn[2]).contains("\nwrite\n"), "{}", text(&drawn[2]));
     }
 }

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::blames::Blame;
 use crate::machine::HostInfo;
 use crate::reading::Point;
-use crate::report::{BenchReport, ratio_to_base};
+use crate::report::BenchReport;
 use crate::results::ResultKey;
 use crate::schedule::CellOutcome;
 use crate::statistics::Summary;
@@ -15,9 +16,10 @@ pub(crate) fn document(report: &BenchReport<'_>) -> Value {
     json!({
         "revision": report.revision,
         "interface_mtu": report.interface_mtu,
-        "extent": format!("{:?}", report.extent).to_lowercase(),
+        "extent": report.extent.name(),
         "end": report.end.name(),
         "machine": machine(report.machine),
+        "series": report.results.all_series(),
         "targets": judge(report.results).iter().map(target).collect::<Vec<_>>(),
         "rows": report.results.keys().filter_map(|key| row(report, key)).collect::<Vec<_>>(),
         "commands": report.outcomes.iter().map(command).collect::<Vec<_>>(),
@@ -46,7 +48,7 @@ fn target(verdict: &TargetResult) -> Value {
         "measured": spread(measured),
         "bare_frames": spread(limit),
         "verdict": judgement.replace("**", ""),
-        "blame": blame,
+        "blame": blame.map(Blame::text),
     })
 }
 
@@ -63,7 +65,8 @@ fn row(report: &BenchReport<'_>, key: &ResultKey) -> Option<Value> {
         Point::Depth(count) => ("depth", json!(count)),
         Point::Loss(_) => ("loss_percent", json!(key.point.position())),
     };
-    let ratio = ratio_to_base(report.results, key).map(|ratio| ratio.median);
+    let ratio = report.results.ratio_to_base(key).map(|ratio| ratio.median);
+    let (rounds, values): (Vec<_>, Vec<_>) = report.results.rounds(key).into_iter().unzip();
     let mut row = json!({
         "place": key.place.name(),
         "metric": key.metric.name(),
@@ -73,11 +76,15 @@ fn row(report: &BenchReport<'_>, key: &ResultKey) -> Option<Value> {
         "min": summary.min,
         "max": summary.max,
         "rounds": summary.rounds,
-        "values": report.results.rounds(key),
+        "values": values,
         "command": report.results.command(key),
         "ratio_to_base": ratio,
     });
     row[axis] = at;
+    // Where none failed the rounds need no numbers.
+    if rounds.iter().copied().ne(1..=rounds.len()) {
+        row["in_rounds"] = json!(rounds);
+    }
     Some(row)
 }
 

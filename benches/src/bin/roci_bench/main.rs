@@ -3,6 +3,8 @@
 //!
 //! Its subcommands `memcpy`, `shared`, `tcp` and `udp` are the loops that it has itself, as commands of a report.
 
+mod blames;
+mod charts;
 mod command;
 mod failure;
 mod figures;
@@ -12,6 +14,8 @@ mod machine;
 mod output;
 mod plan;
 mod reading;
+mod record;
+mod remarks;
 mod report;
 mod reporter;
 mod results;
@@ -21,9 +25,10 @@ mod stage;
 mod statistics;
 mod targets;
 mod tools;
+mod worth;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -35,7 +40,9 @@ use crate::loops::{LoopOptions, SocketOptions, TcpOptions, allowed_processors};
 use crate::machine::HostInfo;
 use crate::output::Output;
 use crate::plan::Extent;
-use crate::reporter::Reporter;
+use crate::record::RunRecord;
+use crate::report::BenchReport;
+use crate::reporter::{Reporter, write_report};
 use crate::stage::RunSetup;
 
 #[derive(Parser)]
@@ -49,6 +56,8 @@ struct BenchCli {
 enum BenchCommand {
     /// Measure, and write the report
     Report(Box<ReportOptions>),
+    /// Write the report of a run again, from its benchmarks.json
+    Rewrite(RewriteOptions),
     /// Print what would be measured
     List(Selection),
     /// How many processors are busy; ends with 1 where that is too many to measure beside them
@@ -109,6 +118,15 @@ struct ReportOptions {
 }
 
 #[derive(Args)]
+struct RewriteOptions {
+    /// The run's benchmarks.json
+    record: PathBuf,
+    /// Where the report goes
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+#[derive(Args)]
 struct NamespaceOptions {
     /// Two network namespaces, joined by interfaces named veth
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -130,6 +148,7 @@ fn tell_busy() -> ExitCode {
 fn main() -> ExitCode {
     let done = match BenchCli::parse().command {
         BenchCommand::Report(options) => report(&options),
+        BenchCommand::Rewrite(RewriteOptions { record, out }) => rewrite(&record, &out),
         BenchCommand::List(selection) => {
             selection.cells().iter().for_each(|cell| println!("{}", cell.name()));
             Ok(())
@@ -182,6 +201,12 @@ fn report(options: &ReportOptions) -> Result<(), BenchFailure> {
     let budget = Duration::from_secs(options.budget);
     let (results, outcomes) = schedule::run(&cells, &stage, budget, &mut reporter);
     reporter.conclude(&results, &outcomes)
+}
+
+/// Writes a report of what was measured before.
+fn rewrite(record: &Path, out: &Path) -> Result<(), BenchFailure> {
+    let run = RunRecord::read(record)?;
+    write_report(&Output::prepare(out)?, BenchReport::of_record(&run))
 }
 
 fn look() -> HostInfo {

@@ -9,7 +9,7 @@ use crate::failure::BenchFailure;
 /// Files are made here first, so that each comes into its place whole.
 const STAGING: &str = ".roci-bench-new";
 /// More than all files of a full report.
-const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 2 << 20;
 
 /// A folder in which a report replaces the one before it, or leaves it alone.
 pub(crate) struct Output {

@@ -36,6 +36,19 @@ pub(crate) enum Extent {
     Full,
 }
 
+impl Extent {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        [Self::Quick, Self::Full].into_iter().find(|extent| extent.name() == name)
+    }
+}
+
 /// Sizes that have a number of messages in common: short ones often enough for a clock, long ones seldom enough for
 /// patience.
 struct Band {

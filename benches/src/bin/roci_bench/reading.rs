@@ -26,6 +26,10 @@ impl Topology {
             Self::Guests => "guests",
         }
     }
+
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|place| place.name() == name)
+    }
 }
 
 /// Which number.
@@ -61,6 +65,10 @@ impl Metric {
             Self::Cycles => "cycles",
             Self::Memory => "memory",
         }
+    }
+
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
     pub(crate) const fn unit(self) -> &'static str {

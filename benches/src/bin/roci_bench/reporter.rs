@@ -68,16 +68,21 @@ impl Reporter<'_> {
         results: &Results,
         outcomes: &[CellOutcome],
     ) -> Result<(), BenchFailure> {
-        output.replace(|folder| {
-            let figures = figures::draw_all(folder, results).map_err(BenchFailure::Figures)?;
-            let Self { machine, extent, revision, interface_mtu, .. } = self;
-            let (extent, interface_mtu) = (*extent, *interface_mtu);
-            let report =
-                BenchReport { machine, extent, revision, interface_mtu, end, results, outcomes, figures: &figures };
-            write(folder, "benchmarks.md", &report.markdown())?;
-            write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
-        })
+        let Self { machine, extent, revision, interface_mtu, .. } = self;
+        let (extent, interface_mtu) = (*extent, *interface_mtu);
+        let report = BenchReport { machine, extent, revision, interface_mtu, end, results, outcomes, figures: &[] };
+        write_report(output, report)
     }
+}
+
+/// Writes the files of a report: the figures that there is something for, and what shows them.
+pub(crate) fn write_report(output: &Output, report: BenchReport<'_>) -> Result<(), BenchFailure> {
+    output.replace(|folder| {
+        let figures = figures::draw_all(folder, report.results).map_err(BenchFailure::Figures)?;
+        let report = BenchReport { figures: &figures, ..report };
+        write(folder, "benchmarks.md", &report.markdown())?;
+        write(folder, "benchmarks.json", &format!("{:#}\n", json::document(&report)))
+    })
 }
 
 /// Of nothing there is nothing to say that would be worth the report of before.

@@ -18,6 +18,19 @@ impl ResultKey {
     pub(crate) fn new(place: Topology, metric: Metric, series: &str, point: Point) -> Self {
         Self { place, metric, series: series.to_owned(), point }
     }
+
+    /// What a number is compared with.
+    fn base(&self) -> Option<Self> {
+        let with = |series: &str, point| Some(Self::new(self.place, self.metric, series, point));
+        match (self.metric, self.point) {
+            (Metric::Latency, point) => with("raw", point),
+            (Metric::Bandwidth | Metric::Rate, Point::Size(_)) => with("raw, touched", self.point),
+            (Metric::Rate, Point::Connections(_)) => with(&self.series, Point::Connections(1)),
+            (Metric::Bandwidth, Point::Depth(_)) => with(&self.series, Point::Depth(1)),
+            (Metric::Bandwidth, Point::Loss(_)) => with(&self.series, Point::Loss(0)),
+            _ => None,
+        }
+    }
 }
 
 /// All readings.
@@ -33,13 +46,18 @@ pub(crate) struct Results {
 impl Results {
     pub(crate) fn add(&mut self, round: usize, place: Topology, reading: Reading) {
         let Reading { series, metric, point, value } = reading;
-        if !self.order.contains(&series) {
-            self.order.push(series.clone());
-        }
+        self.expect_series(&series);
         self.values.entry(ResultKey { place, metric, series, point }).or_default().insert(round, value);
     }
 
-    /// The same, of a command with that name.
+    /// Puts a series behind those that came before, unless it is one of them.
+    pub(crate) fn expect_series(&mut self, series: &str) {
+        if !self.order.iter().any(|known| known == series) {
+            self.order.push(series.to_owned());
+        }
+    }
+
+    /// The same as `add`, of a command with that name.
     pub(crate) fn add_of(&mut self, command: &str, round: usize, place: Topology, reading: Reading) {
         let key = ResultKey::new(place, reading.metric, &reading.series, reading.point);
         self.commands.entry(key).or_insert_with(|| command.to_owned());
@@ -57,9 +75,15 @@ impl Results {
         self.order.iter().filter(is_its).map(String::as_str).collect()
     }
 
-    /// What each round gave, in order.
-    pub(crate) fn rounds(&self, key: &ResultKey) -> Vec<f64> {
-        self.values.get(key).map_or_else(Vec::new, |rounds| rounds.values().copied().collect())
+    /// All series, in the order in which they first came.
+    pub(crate) fn all_series(&self) -> &[String] {
+        &self.order
+    }
+
+    /// The rounds that gave a value, in order.
+    pub(crate) fn rounds(&self, key: &ResultKey) -> Vec<(usize, f64)> {
+        let rounds = self.values.get(key).into_iter().flatten();
+        rounds.map(|(round, value)| (*round, *value)).collect()
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &ResultKey> {
@@ -74,6 +98,12 @@ impl Results {
     pub(crate) fn ratio(&self, key: &ResultKey, to: &ResultKey) -> Option<Summary> {
         let (ours, theirs) = (self.values.get(key)?, self.values.get(to)?);
         Summary::of(ours.iter().filter_map(|(round, value)| Some(value / theirs.get(round)?)))
+    }
+
+    /// How many times what it is compared with.
+    pub(crate) fn ratio_to_base(&self, key: &ResultKey) -> Option<Summary> {
+        let base = key.base().filter(|base| base != key)?;
+        self.ratio(key, &base)
     }
 
     /// The points at which a metric was read in a place, in order.

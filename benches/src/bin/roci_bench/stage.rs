@@ -71,7 +71,8 @@ impl RunSetup {
     pub(crate) fn show(&self, place: Topology, lines: &Lines) -> String {
         let show = |line: &CommandLine| {
             let words = self.dress(place, line).unwrap_or_else(|_| line.words.clone());
-            let environment = line.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+            let environment =
+                line.environment.iter().map(|(name, value)| without_folders(&format!("{name}={}", quoted(value))));
             // A path of this machine says less than a program's name.
             let words = words.iter().map(|word| quoted(base_name(word)));
             environment.chain(words).collect::<Vec<_>>().join(" ")
@@ -86,6 +87,19 @@ impl RunSetup {
 /// The last part of an absolute path.
 fn base_name(word: &str) -> &str {
     if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
+}
+
+/// A line whose variables name no folder of this machine: of an absolute path the last two parts are left.
+pub(crate) fn without_folders(line: &str) -> String {
+    let is_variable = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    let shorten = |word: &str| match word.split_once("=/") {
+        Some((name, path)) if is_variable(name) => {
+            let from = path.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+            format!("{name}={}", &path[from..])
+        }
+        _ => word.to_owned(),
+    };
+    line.split(' ').map(shorten).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -150,6 +164,13 @@ mod tests {
         let both = Lines::alone(CommandLine::new(Side::Both, ["/opt/roci", "perf"]));
         assert_eq!(stage.show(Topology::Host, &both), "roci perf");
         assert_eq!(stage.dress(Topology::Host, &both.client).expect("no namespace needed"), ["/opt/roci", "perf"]);
+    }
+
+    #[test]
+    fn variables_name_no_folder_of_this_machine() {
+        let line = "NS=b FI_PROVIDER_PATH=/home/one/tree/target/release mpiexec --dir=/opt/some/where";
+        assert_eq!(without_folders(line), "NS=b FI_PROVIDER_PATH=target/release mpiexec --dir=/opt/some/where");
+        assert_eq!(without_folders("A=/opt B=/opt/lib"), "A=opt B=opt/lib");
     }
 
     #[test]

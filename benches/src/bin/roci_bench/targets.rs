@@ -1,5 +1,6 @@
 //! What this stack sets out to reach, as ratios within one run: absolute figures are those of a machine and an hour.
 
+use crate::blames::{self, Blame};
 use crate::reading::{Metric, Point, Topology};
 use crate::results::{ResultKey, Results};
 use crate::statistics::Summary;
@@ -19,7 +20,7 @@ struct Target {
     /// Of the rounds: the middle, and how far they lie apart.
     measured: fn(&RunResults<'_>) -> Option<Summary>,
     /// What profiles blame where it is missed.
-    blame: &'static str,
+    blame: &'static Blame,
 }
 
 /// The results of a run: as measured, or with bare frames in the place of ours.
@@ -61,7 +62,7 @@ pub(crate) struct TargetResult {
     /// Met, missed or not measured, and by how much.
     pub(crate) judgement: String,
     /// Of one that is missed, what profiles blame.
-    pub(crate) blame: Option<&'static str>,
+    pub(crate) blame: Option<&'static Blame>,
 }
 
 /// All targets, in the order in which the report lists them.
@@ -70,25 +71,25 @@ const TARGETS: &[Target] = &[
         what: "SEND of 8 B, latency of bare frames (memif, ICRC on)",
         goal: Goal::AtMost(1.35),
         measured: |run| run.ratio(Topology::Host, Metric::Latency, EIGHT, ("send", "raw")),
-        blame: PING_PONG,
+        blame: &blames::PING_PONG,
     },
     Target {
         what: "tagged message of 8 B, latency of bare frames",
         goal: Goal::AtMost(1.5),
         measured: |run| run.ratio(Topology::Host, Metric::Latency, EIGHT, ("tag", "raw")),
-        blame: PING_PONG,
+        blame: &blames::PING_PONG,
     },
     Target {
         what: "RDMA WRITE of 1 MiB, bandwidth of bare frames that are touched",
         goal: Goal::AtLeast(0.6),
         measured: |run| run.ratio(Topology::Host, Metric::Bandwidth, MEGABYTE, ("write", "raw, touched")),
-        blame: STREAM,
+        blame: &blames::STREAM,
     },
     Target {
         what: "the same with the ICRC off",
         goal: Goal::AtLeast(0.85),
         measured: |run| run.ratio(Topology::Host, Metric::Bandwidth, MEGABYTE, ("write, no ICRC", "raw, touched")),
-        blame: STREAM,
+        blame: &blames::STREAM,
     },
     Target {
         what: "SENDs of 64 B in lists of 16 over one connection, million a second on a processor",
@@ -96,79 +97,79 @@ const TARGETS: &[Target] = &[
         measured: |run| {
             run.results.summary(&ResultKey::new(Topology::Host, Metric::Rate, run.ours.series("send"), Point::Size(64)))
         },
-        blame: RATE,
+        blame: &blames::RATE,
     },
     Target {
         what: "SENDs of 64 B one by one over 1,024 connections, rate of the same over one",
         goal: Goal::AtLeast(0.9),
         measured: |run| run.many_connections(),
-        blame: CONNECTIONS,
+        blame: &blames::CONNECTIONS,
     },
     Target {
         what: "rdma_rxe between the same guests: our latency, of its, at the worst size of SEND and WRITE",
         goal: Goal::AtMost(1.0 / 3.0),
         measured: |run| run.worst(Topology::Guests, Metric::Latency, &VERBS[..2]),
-        blame: GUESTS,
+        blame: &blames::GUESTS,
     },
     Target {
         what: "rdma_rxe: our message rate, of its, at 64 B",
         goal: Goal::AtLeast(5.0),
         measured: |run| run.ratio(Topology::Guests, Metric::Rate, Point::Size(64), VERBS[0]),
-        blame: GUESTS,
+        blame: &blames::GUESTS,
     },
     Target {
         what: "rdma_rxe: our bandwidth for the same processor time, of its, at the worst size of SEND, WRITE and READ",
         goal: Goal::AtLeast(3.0),
         measured: |run| run.worst(Topology::Guests, Metric::Cpu, &VERBS).and_then(inverse),
-        blame: GUESTS,
+        blame: &blames::GUESTS,
     },
     Target {
         what: "TCP stacks on loopback: the lowest latency of theirs, of a tagged message's, at 8 B",
         goal: Goal::AtLeast(5.0),
         measured: |run| run.worst_at(Topology::Host, Metric::Latency, &TCP_STACKS, |at| at == EIGHT).and_then(inverse),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "the same at the worst size",
         goal: Goal::AtLeast(5.0),
         measured: |run| run.worst(Topology::Host, Metric::Latency, &TCP_STACKS).and_then(inverse),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: bandwidth of a tagged message, of the highest of theirs, at the worst size",
         goal: Goal::AtLeast(1.0),
         measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &TCP_STACKS),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: the lowest latency of theirs, of Open MPI's over our provider, at 8 B",
         goal: Goal::AtLeast(2.0),
         measured: |run| run.worst_at(Topology::Host, Metric::Latency, &MPI, |at| at == EIGHT).and_then(inverse),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "two namespaces: the lowest latency of TCP stacks, of Open MPI's over our provider, at 8 B",
         goal: Goal::AtLeast(1.0),
         measured: |run| run.worst_at(Topology::Veth, Metric::Latency, &MPI, |at| at == EIGHT).and_then(inverse),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "TCP stacks on loopback: bandwidth of Open MPI over our provider, of the highest of theirs, at the worst size",
         goal: Goal::AtLeast(1.0),
         measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &MPI),
-        blame: TAGGED,
+        blame: &blames::TAGGED,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: the lowest latency over it, of a tagged message's, at the worst size",
         goal: Goal::AtLeast(7.0),
         measured: |run| run.worst(Topology::Host, Metric::Latency, &RXD).and_then(inverse),
-        blame: RELIABLE_DATAGRAMS,
+        blame: &blames::RELIABLE_DATAGRAMS,
     },
     Target {
         what: "libfabric's udp;ofi_rxd: bandwidth of a tagged message, of Open MPI's over it, at the worst size",
         goal: Goal::AtLeast(10.0),
         measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &RXD[..1]),
-        blame: RELIABLE_DATAGRAMS,
+        blame: &blames::RELIABLE_DATAGRAMS,
     },
 ];
 
@@ -195,42 +196,6 @@ const MPI: [SeriesPair; 5] = [
 ];
 /// The first of them has streams; the other's tool sends one message at a time, and prints means.
 const RXD: [SeriesPair; 2] = [("tag, unread", "Open MPI, udp;ofi_rxd"), ("tag, unread", "libfabric, udp;ofi_rxd")];
-
-// What profiles of this stack have shown (`perf record -e cpu-clock`) where one is missed; no figures of the tables, which
-// differ from run to run.
-const PING_PONG: &str = "\
-     Latency of 8 B: of a ping-pong's samples 35 % are in memif's receive and 15 % in its transmit, most of them at \
-     the words of the ring that both processes write, for which bare frames wait as well; 20 % are in polls of ours \
-     that find nothing. Of what a message alone needs, the ICRC has 2.5 %, parsing 1.9 % and the acknowledgement 1.6 \
-     %: no single thing is left.";
-const STREAM: &str = "\
-     Streams of 1 MiB: the sender works without rest, and the receiver waits for it in a quarter of its samples. Of \
-     the sender's, half are in memif's copy into the ring, 18 % in the ICRC and 9 % where a packet buffer lets the \
-     payload go, which waits for the copy's stores. Without an ICRC the sender copies the payload once more (26 %), \
-     for only an ICRC shows that a payload which is sent without a copy has changed meanwhile; doing without that \
-     copy was no faster, as the first reader of the payload waits for it.";
-const RATE: &str = "\
-     SENDs of 64 B: memif has 24 % of the samples, the ICRC 8 %, parsing and the completion queue 4 % each; nothing \
-     else stands out.";
-const CONNECTIONS: &str = "\
-     1,024 connections: from 64 on every message has an acknowledgement of its own, where one connection's share one, \
-     which is most of it; the ICRC, parsing and looking for who owes one have 15 % of the samples. The rest is spread \
-     over all that looks at a connection, whose 3 KiB are no more in the second cache when its turn comes; asking for \
-     them ahead bought nothing. No list of work requests spans connections, so that the port is notified of every message.";
-const GUESTS: &str = "\
-     Between guests (`perf record -a` on their host, while ours runs): 46 % of QEMU's samples are in QEMU itself, which \
-     translates code, looks it up and moves frames, 40 % in what it has translated and 8 % in the kernel, so that what is \
-     compared is for the most part the emulator. Polling is processor time even when nothing comes, on both guests' \
-     processors all the time, where rxe's sleep while QEMU moves a frame; and bare frames pay that as well.";
-const TAGGED: &str = "\
-     Tagged messages beside TCP, whose sockets are polled here: up to 4 KiB the latency is a part of TCP's, but not a \
-     fifth, nor is that of bare frames. From 16 KiB on a message crosses as a row of packets: each byte is copied into \
-     memif's ring and out of it, as TCP's loopback does in pieces of up to 64 KiB, and the ICRC is computed at both ends, \
-     where TCP's loopback checks nothing; at 64 KiB both take as long, beyond that TCP is quicker. In streams 40 to 46 % \
-     of either process's samples are in those copies, and 14 to 17 % in the ICRC.";
-const RELIABLE_DATAGRAMS: &str = "\
-     Beside libfabric's reliable datagrams what is said of TCP holds: the way through memif and the ICRC is what long \
-     messages take.";
 
 /// The verdicts.
 pub(crate) fn judge(results: &Results) -> Vec<TargetResult> {
