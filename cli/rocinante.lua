@@ -13,7 +13,8 @@ local KINDS = {
 }
 local HEADER_LEN = 40
 local ICRC_LEN = 4
-local SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, ACKNOWLEDGE = 0x00, 0x04, 0x05, 0x11
+local BEGINS_MESSAGE = { [0x00] = true, [0x04] = true, [0x05] = true }
+local ACKNOWLEDGE = 0x11
 
 local f = rocinante.fields
 f.kind = ProtoField.uint8("rocinante.kind", "Kind", base.DEC, KINDS)
@@ -30,16 +31,17 @@ f.map = ProtoField.bytes("rocinante.map", "Packets kept behind the first that is
 f.waited = ProtoField.uint32("rocinante.waited", "The acknowledgement has waited, ns")
 
 local opcode = Field.new("infiniband.bth.opcode")
-local bth = Field.new("infiniband.bth")
 local msn = Field.new("infiniband.aeth.msn")
 
--- The header of a message, at `at` of the frame.
-local function message(frame, at, pinfo, tree)
-    if frame:len() - at - ICRC_LEN < HEADER_LEN then return end
-    local header = frame:range(at, HEADER_LEN)
+-- The header of a message, at the front of a payload. Where Wireshark looks for no such thing, it takes the first two bytes for
+-- an EtherType, and calls the rest malformed.
+local function message(payload, pinfo, tree)
+    local code = opcode()
+    if code == nil or not BEGINS_MESSAGE[code.value] or payload:len() < HEADER_LEN then return false end
+    local header = payload:range(0, HEADER_LEN)
     local name = KINDS[header:range(0, 1):uint()]
     -- Payload of somebody else's SEND may be anything.
-    if name == nil or header:range(3, 1):uint() ~= 0 then return end
+    if name == nil or header:range(3, 1):uint() ~= 0 then return false end
     local branch = tree:add(rocinante, header, "Rocinante, " .. name)
     branch:add(f.kind, header:range(0, 1))
     branch:add(f.flags, header:range(1, 1))
@@ -52,7 +54,10 @@ local function message(frame, at, pinfo, tree)
     branch:add(f.len, header:range(24, 8))
     branch:add(f.id, header:range(32, 8))
     pinfo.cols.info:append(" [" .. name .. "]")
+    return true
 end
+
+rocinante:register_heuristic("infiniband.payload", message)
 
 -- What stands between the AETH, which ends at `at`, and the ICRC: words of eight bytes are the map, four more the time.
 local function acknowledgement(frame, at, pinfo, tree)
@@ -66,14 +71,8 @@ local function acknowledgement(frame, at, pinfo, tree)
 end
 
 function rocinante.dissector(frame, pinfo, tree)
-    local code, header = opcode(), bth()
-    if code == nil or header == nil then return end
-    local behind_bth = header.offset + header.len
-    if code.value == SEND_FIRST or code.value == SEND_ONLY then
-        message(frame, behind_bth, pinfo, tree)
-    elseif code.value == SEND_ONLY_IMM then
-        message(frame, behind_bth + 4, pinfo, tree)
-    elseif code.value == ACKNOWLEDGE and msn() ~= nil then
+    local code = opcode()
+    if code ~= nil and code.value == ACKNOWLEDGE and msn() ~= nil then
         acknowledgement(frame, msn().offset + msn().len, pinfo, tree)
     end
 end
