@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use roci_msgcore::{FlushError, Pattern, PeerId, Source, TagMatch};
 
+use crate::abi::flags::FI_SEND;
 use crate::endpoint::{EnabledEndpoint, EndpointState};
 use crate::message::Tagging;
 
@@ -30,6 +31,11 @@ pub(crate) fn note_enabled(endpoint: &Arc<EndpointState>) {
 /// Waits until what an endpoint has sent is its peers', as long as the domain says, and takes nothing more.
 pub(crate) fn linger(endpoint: &Arc<EndpointState>) {
     enabled().retain(|other| other.as_ptr() != Arc::as_ptr(endpoint));
+    // It is of no matter where it is not enabled.
+    let _ = endpoint.with(|active| {
+        active.leave_sends_alone();
+        Ok(())
+    });
     wait_while(endpoint, endpoint.domain.linger, EnabledEndpoint::has_more_to_send);
 }
 
@@ -64,6 +70,15 @@ fn enabled() -> MutexGuard<'static, Vec<Weak<EndpointState>>> {
 }
 
 impl EnabledEndpoint {
+    /// No completion of a send will be read: short ones, which are copies, are waited for like those that have ended.
+    fn leave_sends_alone(&mut self) {
+        let requests =
+            self.operations.iter().filter(|(_, it)| it.flags & FI_SEND != 0).filter_map(|(_, it)| it.request);
+        for request in requests.collect::<Vec<_>>() {
+            self.worker.detach(request);
+        }
+    }
+
     /// Waits for a moment until what was sent is its peers'; returns whether it is not yet.
     fn has_more_to_send(&mut self, moment: Duration) -> bool {
         if self.worker.is_forked() {

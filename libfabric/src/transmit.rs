@@ -121,9 +121,31 @@ impl EnabledEndpoint {
             let payload = message.pieces.source(&mut self.worker)?;
             return self.send(peer, &message, payload, (options, operation));
         }
+        if !self.worker.is_connected(peer) {
+            return self.send_unconnected(peer, &message, flags & FI_INJECT != 0, (options, operation));
+        }
         self.send_short(peer, &message, options)?;
         self.end(&operation, CompletedMessage::sent());
         Ok(())
+    }
+
+    /// A short message to a peer that is not connected. It has no completion before it has left: an application that has one may make
+    /// no progress any more (Open MPI in PMIx_Connect does not), and the message would stay here.
+    #[cold]
+    fn send_unconnected(
+        &mut self,
+        peer: PeerId,
+        message: &OutgoingMessage,
+        is_injected: bool,
+        (options, operation): (SendOptions, PendingOperation),
+    ) -> Result<(), Errno> {
+        if is_injected {
+            self.worker.connect(peer)?;
+            self.worker.progress();
+            return Err(Errno(libc::EAGAIN));
+        }
+        let payload = self.copy(message)?;
+        self.send(peer, message, payload, (options, operation))
     }
 
     /// Sends what has a completion later.

@@ -4,7 +4,7 @@ mod common;
 
 use std::ptr::{null, null_mut};
 
-use common::{End, News, Pair, getinfo_of, pattern};
+use common::{EAGAIN, End, News, Pair, getinfo_of, pattern};
 use roci_fi::abi::flags::{
     FI_CLAIM, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_INJECT, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_CQ_DATA,
     FI_SELECTIVE_COMPLETION, FI_SEND, FI_TAGGED,
@@ -41,6 +41,45 @@ fn messages_of_all_lengths_arrive_whole_from_whom_they_are_asked_of() {
     }
 }
 
+/// The first injection to a peer connects, and is to be tried again meanwhile.
+fn until_connected(peer: &End, attempt: impl Fn() -> isize) -> isize {
+    loop {
+        match attempt() {
+            EAGAIN => assert!(peer.read().is_none(), "nothing was sent"),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Open MPI injects a message, and then waits for other processes without a call of ours.
+#[test]
+fn what_was_injected_arrives_though_its_sender_makes_no_progress_any_more() {
+    let pair = Pair::open();
+    let [sender, receiver] = &pair.ends;
+    // SAFETY: the bytes are there during the call.
+    let inject = || unsafe {
+        let (bytes, to) = (b"gone", pair.numbers[0]);
+        ((*(*sender.endpoint).tagged).inject)(sender.endpoint, bytes.as_ptr().cast(), bytes.len(), to, 7)
+    };
+    assert_eq!(inject(), EAGAIN, "it is not connected");
+    assert_eq!(until_connected(receiver, inject), 0);
+    let mut room = [0; 4];
+    assert_eq!(receiver.trecv(pair.numbers[1], (7, 0), &mut room, 3), 0);
+    let start = std::time::Instant::now();
+    let news = loop {
+        if let Some(news) = receiver.read() {
+            break news;
+        }
+        assert!(start.elapsed() < common::PATIENCE, "it is still at its sender");
+    };
+    assert_eq!((news.good().op_context as usize, &room), (3, b"gone"));
+    // To itself an endpoint is connected.
+    let own = sender.insert(&sender.name());
+    // SAFETY: as above.
+    let sent = unsafe { ((*(*sender.endpoint).tagged).inject)(sender.endpoint, b"self".as_ptr().cast(), 4, own, 9) };
+    assert_eq!(sent, 0);
+}
+
 #[test]
 fn data_of_the_sender_comes_with_a_message_and_masks_are_heeded() {
     let pair = Pair::open();
@@ -54,7 +93,8 @@ fn data_of_the_sender_comes_with_a_message_and_masks_are_heeded() {
             let ops = (*sender.endpoint).tagged;
             let start = bytes.as_ptr().cast();
             if len < 100 {
-                ((*ops).injectdata)(sender.endpoint, start, len, 77, pair.numbers[0], 0x12_0001_0005)
+                let (to, tag) = (pair.numbers[0], 0x12_0001_0005);
+                until_connected(receiver, || ((*ops).injectdata)(sender.endpoint, start, len, 77, to, tag))
             } else {
                 let nothing = null_mut();
                 ((*ops).senddata)(sender.endpoint, start, len, nothing, 77, pair.numbers[0], 0x12_0001_0005, nothing)

@@ -168,7 +168,7 @@ impl<L: Link> Endpoint<L> {
 
     /// Whether messages to a peer leave at once.
     pub(crate) fn is_connected(&self, id: PeerId) -> bool {
-        self.peers.get(id).is_some_and(|peer| peer.is_open() && peer.failure.is_none())
+        id == self.peers.oneself() || self.peers.get(id).is_some_and(|peer| peer.is_open() && peer.failure.is_none())
     }
 
     /// Begins to connect to a peer, where nothing has begun it yet.
