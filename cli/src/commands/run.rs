@@ -36,7 +36,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         directory: options.directory.clone(),
         ..JobSpec::new(size, options.program.clone())
     };
-    check_program(&job)?;
+    check_program(&job, options.show)?;
     let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
     if !options.program.iter().any(names_its_device) {
         check_ports(config, &job)?;
@@ -49,12 +49,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
 }
 
 /// Each rank would say that it cannot start: it is said once. On other hosts there may be other programs.
-fn check_program(job: &JobSpec) -> Result<(), Failure> {
+fn check_program(job: &JobSpec, is_only_shown: bool) -> Result<(), Failure> {
     let Some(name) = job.program.first().filter(|name| *name != "roci") else { return Ok(()) };
     if name.starts_with('-') {
         return Err(Failure::new(format!("{name} is no option of 'roci run', and no program begins with a hyphen")));
     }
-    if job.is_on_several_hosts() || !job.hosts.is_empty() {
+    let has_own_path = job.environment.iter().any(|(variable, _)| variable == "PATH");
+    if is_only_shown || has_own_path || !job.hosts.is_empty() {
         return Ok(());
     }
     let is_there = if name.contains('/') {
