@@ -12,7 +12,8 @@ use roci_protocol::{Nanos, Qpn};
 use super::PerfPlan;
 use super::lane::{VerbsEnd, is_send};
 use super::pattern::BytePattern;
-use super::report::{Row, histogram};
+use super::ping_clock::PingClock;
+use super::report::Row;
 use super::verbs::filled_buffers;
 use crate::failure::{Failure, FailureContext};
 
@@ -120,24 +121,15 @@ impl<'a> DatagramEnd<'a> {
     }
 
     fn ping(&mut self, plan: PerfPlan) -> Result<Row, Failure> {
-        let (mut half_trips, mut lost) = (histogram(), 0);
-        let warm_up = plan.iters / 10;
-        let mut start = self.lane.now();
-        let mut last = start;
-        for number in 0..plan.iters + warm_up {
-            if number == warm_up {
-                start = last;
-            }
+        let mut lost = 0;
+        let mut clock = PingClock::start(plan, self.lane.now());
+        for number in clock.numbers() {
             lost += self.round_trip(number)?;
-            let now = self.lane.now();
-            if number >= warm_up {
-                half_trips.saturating_record((now - last) / 2);
-            }
-            last = now;
+            clock.answered(number, self.lane.now());
         }
         self.say_done()?;
         let errors = self.lane.exchange_count(0)?;
-        Ok(Row::latency(plan, half_trips, last - start, errors).with_lost(lost))
+        Ok(clock.row(errors).with_lost(lost))
     }
 
     /// Sends a message until it is answered rightly. Returns how often it was not.

@@ -15,6 +15,7 @@ mod messenger;
 mod one_sided;
 mod pattern;
 mod perftest;
+mod ping_clock;
 mod plan;
 mod raw;
 mod raw_header;
@@ -51,12 +52,6 @@ pub(crate) fn run(options: &PerfOptions) -> Result<ExitCode, Failure> {
         return perftest::run(test, options);
     }
     plan::check(options)?;
-    if plan::tests(options).any(|test| test == PerfTest::SendRate)
-        && options.size.iter().any(|&size| size < connections::NUMBER)
-    {
-        let least = connections::NUMBER;
-        return Err(Failure::new(format!("send_rate numbers its messages: a size of at least {least}")));
-    }
     let config = options.device.config()?.over_its_device();
     match (&options.server.listen, &options.peer) {
         (Some(address), _) => return remote::serve(address, options, &config.for_several_hosts()),

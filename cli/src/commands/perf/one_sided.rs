@@ -14,6 +14,7 @@ use roci_msgcore::{CallError, Request};
 
 use super::messenger::Messenger;
 use super::pattern::BytePattern;
+use super::ping_clock::PingClock;
 use super::report::{Row, histogram};
 use super::tag::exchange;
 use super::{PerfPlan, PerfTest};
@@ -82,8 +83,8 @@ fn wrong_slots(
     for slot in 0..slots {
         worker.read_segment(segment, slot * plan.size, &mut bytes)?;
         let is_right = match plan.test {
-            PerfTest::FaddLat => bytes == (plan.iters + warm_up(plan)).to_ne_bytes(),
-            PerfTest::PutLat => pattern.matches(&bytes, plan.iters + warm_up(plan) - 1),
+            PerfTest::FaddLat => bytes == (plan.iters + plan.warm_up()).to_ne_bytes(),
+            PerfTest::PutLat => pattern.matches(&bytes, plan.iters + plan.warm_up() - 1),
             // The last that went there.
             PerfTest::PutBw => {
                 let last = (0..plan.iters).rev().find(|number| *number as usize % slots == slot);
@@ -96,10 +97,6 @@ fn wrong_slots(
     Ok(errors)
 }
 
-const fn warm_up(plan: PerfPlan) -> u64 {
-    plan.iters / 10
-}
-
 /// Times an operation again and again; it returns whether what it found was right.
 fn latency<M: Messenger>(
     worker: &mut M,
@@ -109,11 +106,11 @@ fn latency<M: Messenger>(
 ) -> Result<Row, Failure> {
     let (mut times, mut errors, mut elapsed) = (histogram(), 0, 0);
     let origin = Instant::now();
-    for number in 0..plan.iters + warm_up(plan) {
+    for number in 0..plan.iters + plan.warm_up() {
         let begun = worker.now(origin);
         operate(worker, number)?;
         let took = worker.now(origin) - begun;
-        if number >= warm_up(plan) {
+        if number >= plan.warm_up() {
             times.saturating_record(took);
             elapsed += took;
         }
@@ -279,14 +276,9 @@ fn active_latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<
     let pattern = BytePattern::new(plan.size);
     let mut payload = vec![0; plan.size];
     pattern.fill(&mut payload);
-    let mut half_trips = histogram();
     let origin = Instant::now();
-    let mut start = worker.now(origin);
-    let mut last = start;
-    for number in 0..plan.iters + warm_up(plan) {
-        if number == warm_up(plan) {
-            start = last;
-        }
+    let mut clock = PingClock::start(plan, worker.now(origin));
+    for number in clock.numbers() {
         if worker.rank() == TARGET {
             wait_for(worker, &seen, number + 1);
         }
@@ -295,15 +287,11 @@ fn active_latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<
         if worker.rank() != TARGET {
             wait_for(worker, &seen, number + 1);
         }
-        let now = worker.now(origin);
-        if number >= warm_up(plan) {
-            half_trips.saturating_record((now - last) / 2);
-        }
-        last = now;
+        clock.answered(number, worker.now(origin));
     }
     let errors = seen.errors.load(Ordering::Relaxed);
     let theirs = exchange(worker, errors)?;
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
+    Ok(Some(clock.row(errors + theirs)))
 }
 
 /// Active messages of rank 0's, until the handlers of all have run.

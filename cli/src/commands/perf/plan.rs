@@ -5,7 +5,7 @@ use std::time::Duration;
 use roci_launcher::Job;
 use roci_msgcore::Config;
 
-use super::{EngineMode, PerfTest, UpToStep, atomic};
+use super::{EngineMode, PerfTest, UpToStep, atomic, connections};
 use crate::failure::Failure;
 use crate::options::PerfOptions;
 
@@ -62,6 +62,11 @@ impl PerfPlan {
     /// Messages in flight: enough to hide the way, few enough to stay in the cache.
     pub(super) fn depth(&self) -> usize {
         self.depth.unwrap_or_else(|| ((4 << 20) / self.size).clamp(2, MOST_IN_FLIGHT))
+    }
+
+    /// Messages before those that count.
+    pub(super) const fn warm_up(&self) -> u64 {
+        self.iters / 10
     }
 
     /// All that both sides must agree on, in words.
@@ -135,6 +140,11 @@ pub(super) fn check(options: &PerfOptions) -> Result<(), Failure> {
     }
     if options.memory == super::PayloadMemory::User && without(PerfTest::is_of_verbs) {
         return refuse("--memory user is for send_lat, send_bw, write_lat, write_bw, read_lat and read_bw");
+    }
+    let is_too_short = |size: &usize| *size < connections::NUMBER;
+    if tests(options).any(|test| test == PerfTest::SendRate) && options.size.iter().any(is_too_short) {
+        let least = connections::NUMBER;
+        return Err(Failure::new(format!("send_rate numbers its messages: a size of at least {least}")));
     }
     if !options.depth.is_empty() && without(PerfTest::is_stream) {
         return refuse("--depth is for send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw");

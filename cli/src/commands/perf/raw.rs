@@ -7,8 +7,9 @@ use roci_protocol::Nanos;
 
 use super::PerfPlan;
 use super::lane::VerbsEnd;
+use super::ping_clock::PingClock;
 use super::raw_header::RawHeader;
-use super::report::{Row, histogram};
+use super::report::Row;
 use super::touch::TouchedPayload;
 use crate::failure::Failure;
 
@@ -52,14 +53,9 @@ pub(super) fn latency(lane: &mut VerbsEnd, plan: PerfPlan) -> Result<Option<Row>
 }
 
 fn ping(port: &mut RawPort<'_>, plan: PerfPlan) -> Result<Row, Failure> {
-    let (mut half_trips, mut sent) = (histogram(), 0);
-    let warm_up = plan.iters / 10;
-    let mut start = port.lane.now();
-    let mut last = start;
-    for number in 0..plan.iters + warm_up {
-        if number == warm_up {
-            start = last;
-        }
+    let mut sent = 0;
+    let mut clock = PingClock::start(plan, port.lane.now());
+    for number in clock.numbers() {
         port.send_message(number)?;
         let mut tries = 0;
         while !port.wait_for(DATA, number)? {
@@ -72,15 +68,11 @@ fn ping(port: &mut RawPort<'_>, plan: PerfPlan) -> Result<Row, Failure> {
             port.send_message(number)?;
         }
         sent += 1 + tries;
-        let now = port.lane.now();
-        if number >= warm_up {
-            half_trips.saturating_record((now - last) / 2);
-        }
-        last = now;
+        clock.answered(number, port.lane.now());
     }
     // The peer's last word comes behind all of its answers.
     port.finish()?;
-    Ok(Row::latency(plan, half_trips, last - start, sent.saturating_sub(port.messages)))
+    Ok(clock.row(sent.saturating_sub(port.messages)))
 }
 
 /// As many frames as the port takes, of which those count that arrive; a message longer than a frame is several.

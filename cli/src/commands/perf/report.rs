@@ -34,17 +34,7 @@ pub(super) struct Row {
 impl Row {
     /// Latency, from the times of whole round trips.
     pub(super) fn latency(plan: PerfPlan, half_trips: Histogram<u64>, elapsed_ns: Nanos, errors: u64) -> Self {
-        Self {
-            plan,
-            latency: Some(half_trips),
-            elapsed_ns,
-            errors,
-            cpu_ns: None,
-            growth: None,
-            share: 1.0,
-            lost: None,
-            memory: None,
-        }
+        Self { latency: Some(half_trips), ..Self::bandwidth(plan, elapsed_ns, errors) }
     }
 
     /// Bandwidth: all messages in so much time.

@@ -9,7 +9,8 @@ use roci_protocol::Nanos;
 use super::PerfPlan;
 use super::messenger::Messenger;
 use super::pattern::BytePattern;
-use super::report::{Row, histogram};
+use super::ping_clock::PingClock;
+use super::report::Row;
 use crate::failure::Failure;
 
 /// Calls in a row that find nothing before the thread yields its processor.
@@ -30,14 +31,9 @@ pub(super) fn measure(
 
 fn latency(end: &mut MeasuredEnd<'_, impl Messenger>) -> Result<Option<Row>, Failure> {
     let plan = end.plan;
-    let (mut half_trips, mut errors) = (histogram(), 0);
-    let warm_up = plan.iters / 10;
-    let mut start = end.now();
-    let mut last = start;
-    for number in 0..plan.iters + warm_up {
-        if number == warm_up {
-            start = last;
-        }
+    let mut errors = 0;
+    let mut clock = PingClock::start(plan, end.now());
+    for number in clock.numbers() {
         if end.is_active() {
             end.send(number)?;
             errors += u64::from(!end.receive(number)?);
@@ -45,15 +41,11 @@ fn latency(end: &mut MeasuredEnd<'_, impl Messenger>) -> Result<Option<Row>, Fai
             errors += u64::from(!end.receive(number)?);
             end.send(number)?;
         }
-        let now = end.now();
-        if number >= warm_up {
-            half_trips.saturating_record((now - last) / 2);
-        }
-        last = now;
+        clock.answered(number, end.now());
     }
     end.put_count(errors)?;
     let theirs = end.get_count()?;
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
+    Ok(Some(clock.row(errors + theirs)))
 }
 
 fn bandwidth(end: &mut MeasuredEnd<'_, impl Messenger>) -> Result<Option<Row>, Failure> {

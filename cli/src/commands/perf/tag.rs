@@ -9,7 +9,8 @@ use roci_msgcore::{OpError, Request, Tag};
 use super::PerfPlan;
 use super::messenger::Messenger;
 use super::pattern::BytePattern;
-use super::report::{Row, histogram};
+use super::ping_clock::PingClock;
+use super::report::Row;
 use crate::failure::Failure;
 
 const DATA: Tag = Tag::new(1);
@@ -21,16 +22,11 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Opt
     let pattern = BytePattern::new(plan.size);
     let mut outgoing = filled(worker, &pattern, plan.size)?;
     let mut incoming = worker.buffer(plan.size)?;
-    let (mut half_trips, mut errors) = (histogram(), 0);
+    let mut errors = 0;
     worker.barrier()?;
-    let warm_up = plan.iters / 10;
     let origin = Instant::now();
-    let mut start = worker.now(origin);
-    let mut last = start;
-    for number in 0..plan.iters + warm_up {
-        if number == warm_up {
-            start = last;
-        }
+    let mut clock = PingClock::start(plan, worker.now(origin));
+    for number in clock.numbers() {
         BytePattern::stamp(&mut outgoing, number);
         // As MPI's ping-pongs do it: the one that begins sends, and then receives.
         let message = if worker.rank() == 0 {
@@ -48,14 +44,10 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Opt
         };
         errors += u64::from(plan.verify && !pattern.matches(&message.buffer[..message.len], number));
         incoming = message.buffer;
-        let now = worker.now(origin);
-        if number >= warm_up {
-            half_trips.saturating_record((now - last) / 2);
-        }
-        last = now;
+        clock.answered(number, worker.now(origin));
     }
     let theirs = exchange(worker, errors)?;
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
+    Ok(Some(clock.row(errors + theirs)))
 }
 
 /// A stream of tagged messages from rank 0 to rank 1, which checks every one; or one in each direction.

@@ -6,6 +6,7 @@ use roci_protocol::Rkey;
 use super::PerfPlan;
 use super::lane::{VerbsEnd, is_send};
 use super::pattern::BytePattern;
+use super::ping_clock::PingClock;
 use super::report::{Row, histogram};
 use crate::failure::Failure;
 
@@ -43,14 +44,9 @@ trait Pinger {
 }
 
 fn ping_pong(lane: &mut VerbsEnd, plan: PerfPlan, pinger: &mut impl Pinger) -> Result<Option<Row>, Failure> {
-    let (mut half_trips, mut errors) = (histogram(), 0);
-    let warm_up = plan.iters / 10;
-    let mut start = lane.now();
-    let mut last = start;
-    for number in 0..plan.iters + warm_up {
-        if number == warm_up {
-            start = last;
-        }
+    let mut errors = 0;
+    let mut clock = PingClock::start(plan, lane.now());
+    for number in clock.numbers() {
         if lane.is_active() {
             pinger.send(lane, number)?;
             errors += u64::from(!pinger.receive(lane, number)?);
@@ -58,15 +54,11 @@ fn ping_pong(lane: &mut VerbsEnd, plan: PerfPlan, pinger: &mut impl Pinger) -> R
             errors += u64::from(!pinger.receive(lane, number)?);
             pinger.send(lane, number)?;
         }
-        let now = lane.now();
-        if number >= warm_up {
-            half_trips.saturating_record((now - last) / 2);
-        }
-        last = now;
+        clock.answered(number, lane.now());
     }
     pinger.drain(lane)?;
     let theirs: u64 = lane.exchange(&errors.to_string())?.parse().unwrap_or(u64::MAX / 2);
-    Ok(Some(Row::latency(plan, half_trips, last - start, errors + theirs)))
+    Ok(Some(clock.row(errors + theirs)))
 }
 
 struct SendPinger {
