@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use roci_protocol::wire::{Frame, Syndrome};
 
 use super::flows::PacketMark;
-use super::packet::{CapturedPacket, icrc_verdict, is_roce, name_of_unread};
+use super::packet::{CapturedPacket, name_of_unread};
 use crate::options::DecodeOptions;
 
 /// A kind of packet that something is wrong with, or that says so.
@@ -23,7 +23,7 @@ pub(crate) enum Only {
 
 /// Whether a packet has all that was asked for.
 pub(super) fn is_wanted(options: &DecodeOptions, seen: &CapturedPacket<'_>) -> bool {
-    let frame = Frame::parse(seen.bytes).ok();
+    let frame = seen.frame.ok();
     let has_qpn = options.qpn.is_empty() || frame.is_some_and(|frame| options.qpn.contains(&qpn(&frame)));
     let is_of_host =
         |frame: Frame<'_>| options.host.iter().any(|host| [frame.ip.source(), frame.ip.destination()].contains(host));
@@ -45,6 +45,6 @@ fn is(only: Only, seen: &CapturedPacket<'_>, frame: Option<&Frame<'_>>) -> bool 
         Only::Nak => frame
             .and_then(|frame| frame.packet.headers.ext.aeth)
             .is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Nak(_) | Syndrome::Rnr { .. })),
-        Only::Bad => is_roce(seen.bytes) && (frame.is_none() || icrc_verdict(seen.bytes) == "BAD"),
+        Only::Bad => seen.is_roce() && (frame.is_none() || seen.has_bad_icrc()),
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use roci_protocol::wire::{Frame, Opcode, Syndrome, Transport};
 use roci_protocol::{Nanos, Psn, Qpn};
 
-use super::packet::icrc_verdict;
+use super::packet::CapturedPacket;
 
 /// What the packets before it say of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,10 +64,10 @@ pub(super) struct Flows(HashMap<FlowKey, PacketFlow>);
 
 impl Flows {
     /// Counts a packet, and says what those before it mean for it.
-    pub(super) fn note(&mut self, at: Option<Nanos>, bytes: &[u8]) -> Option<PacketMark> {
-        let Ok(frame) = Frame::parse(bytes) else { return None };
-        let flow = self.0.entry(FlowKey::of(&frame)).or_default();
-        flow.count(&frame, at, icrc_verdict(bytes) == "BAD")
+    pub(super) fn note(&mut self, at: Option<Nanos>, packet: &CapturedPacket<'_>) -> Option<PacketMark> {
+        let Ok(frame) = &packet.frame else { return None };
+        let flow = self.0.entry(FlowKey::of(frame)).or_default();
+        flow.count(frame, at, packet.has_bad_icrc())
     }
 
     /// The flows, in the order of their keys.

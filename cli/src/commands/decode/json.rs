@@ -4,10 +4,10 @@ use roci_protocol::wire::cm::{CmMessage, IpCm, Mad, Rep, Req, ServiceId};
 use roci_protocol::wire::{Frame, Packet, Syndrome, pretty};
 use serde_json::{Map, Value, json};
 
-use super::packet::{CapturedPacket, dialect_of, icrc_verdict, is_roce, name_of_unread};
+use super::packet::{CapturedPacket, dialect_of, name_of_unread};
 
 pub(super) fn line(seen: &CapturedPacket<'_>) -> Value {
-    let &CapturedPacket { index, at, bytes, mark } = seen;
+    let &CapturedPacket { index, at, bytes, frame, icrc, mark } = seen;
     let mut row = Map::new();
     row.insert("index".into(), json!(index));
     if let Some(at) = at {
@@ -17,13 +17,13 @@ pub(super) fn line(seen: &CapturedPacket<'_>) -> Value {
     if let Some(mark) = mark {
         row.insert("mark".into(), json!(mark.name()));
     }
-    if is_roce(bytes) {
-        row.insert("icrc".into(), json!(icrc_verdict(bytes)));
+    if seen.is_roce() {
+        row.insert("icrc".into(), json!(icrc));
     }
-    match Frame::parse(bytes) {
+    match frame {
         Ok(frame) => describe(&frame, &mut row),
         Err(reason) => {
-            let name = if is_roce(bytes) { json!(name_of_unread(bytes)) } else { Value::Null };
+            let name = if seen.is_roce() { json!(name_of_unread(bytes)) } else { Value::Null };
             row.insert("opcode".into(), name);
             row.insert("complaint".into(), json!(reason.to_string()));
         }

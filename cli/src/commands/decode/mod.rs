@@ -47,10 +47,10 @@ pub(crate) fn run(options: &DecodeOptions) -> Result<ExitCode, Failure> {
     let mut times = PacketTimes { printed: options.time, first: None, last: None };
     let mut flows = Flows::default();
     for_each_frame(file, |captured, bytes| {
-        let mark = flows.note(captured, bytes);
-        let seen = CapturedPacket { index, at: captured.and_then(|at| times.of(at)), bytes, mark };
+        let mut seen = CapturedPacket::read(index, captured.and_then(|at| times.of(at)), bytes);
+        seen.mark = flows.note(captured, &seen);
         index += 1;
-        found += u64::from(is_roce(bytes));
+        found += u64::from(seen.is_roce());
         if options.conversations || !filter::is_wanted(options, &seen) {
             Ok(())
         } else if options.json {

@@ -15,20 +15,38 @@ pub(super) struct CapturedPacket<'a> {
     /// When it was captured, in nanoseconds, as the command line wants it.
     pub(super) at: Option<Nanos>,
     pub(super) bytes: &'a [u8],
+    pub(super) frame: Result<Frame<'a>, Malformed>,
+    /// What its ICRC is, where it is a RoCEv2 packet: ok, off or BAD.
+    pub(super) icrc: &'static str,
     pub(super) mark: Option<PacketMark>,
+}
+
+impl<'a> CapturedPacket<'a> {
+    pub(super) fn read(index: u64, at: Option<Nanos>, bytes: &'a [u8]) -> Self {
+        let frame = Frame::parse(bytes);
+        Self { index, at, bytes, frame, icrc: icrc_verdict(bytes, &frame), mark: None }
+    }
+
+    pub(super) fn is_roce(&self) -> bool {
+        goes_to_port(&self.frame)
+    }
+
+    pub(super) fn has_bad_icrc(&self) -> bool {
+        self.icrc == "BAD"
+    }
 }
 
 impl fmt::Display for CapturedPacket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, at, bytes, mark } = self;
+        let Self { index, at, bytes, frame, icrc, mark } = self;
         write!(f, "{index} ")?;
         if let Some(at) = at {
             write!(f, "{}.{:09} ", at / 1_000_000_000, at % 1_000_000_000)?;
         }
-        match Frame::parse(bytes) {
+        match frame {
             Ok(frame) => {
                 let route = format!("{} > {}", frame.ip.source(), frame.ip.destination());
-                write!(f, "{} {route} len={} icrc {}", frame.packet, bytes.len(), icrc_verdict(bytes))?;
+                write!(f, "{} {route} len={} icrc {icrc}", frame.packet, bytes.len())?;
                 if let Some(dialect) = dialect_of(&frame.packet) {
                     write!(f, " {dialect}")?;
                 }
@@ -36,9 +54,9 @@ impl fmt::Display for CapturedPacket<'_> {
                     write!(f, " complaint={reason}")?;
                 }
             }
-            Err(reason) if is_roce(bytes) => {
+            Err(reason) if self.is_roce() => {
                 let name = name_of_unread(bytes);
-                write!(f, "{name} len={} icrc {} complaint={reason}", bytes.len(), icrc_verdict(bytes))?;
+                write!(f, "{name} len={} icrc {icrc} complaint={reason}", bytes.len())?;
             }
             Err(reason) => write!(f, "NOT_ROCE len={} complaint={reason}", bytes.len())?,
         }
@@ -48,20 +66,23 @@ impl fmt::Display for CapturedPacket<'_> {
 
 /// Whether the frame goes to the RoCEv2 port, whatever else is wrong with it.
 pub(crate) fn is_roce(frame: &[u8]) -> bool {
+    goes_to_port(&Frame::parse(frame))
+}
+
+fn goes_to_port(frame: &Result<Frame<'_>, Malformed>) -> bool {
     use Malformed::{Alignment, Icrc, Pad, TransportVersion, UnknownOpcode};
-    match Frame::parse(frame) {
+    match frame {
         Ok(_) => true,
         Err(reason) => matches!(reason, Alignment | Icrc | Pad | TransportVersion | UnknownOpcode),
     }
 }
 
 /// Whether a connection has agreed to go without, a capture does not say: the mark does, if it is the right one.
-pub(super) fn icrc_verdict(frame: &[u8]) -> &'static str {
+fn icrc_verdict(bytes: &[u8], frame: &Result<Frame<'_>, Malformed>) -> &'static str {
     // Short frames have Ethernet's padding behind the packet: a frame that can be read knows where it ends.
-    let parsed = Frame::parse(frame);
-    match parsed.map_or_else(|_| icrc::verify_frame(frame), |frame| frame.verify_icrc()) {
+    match frame.as_ref().map_or_else(|_| icrc::verify_frame(bytes), Frame::verify_icrc) {
         Ok(()) => "ok",
-        Err(_) if parsed.is_ok_and(|frame| frame.omits_icrc()) => "off",
+        Err(_) if frame.as_ref().is_ok_and(Frame::omits_icrc) => "off",
         Err(_) => "BAD",
     }
 }
