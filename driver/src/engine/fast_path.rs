@@ -59,9 +59,7 @@ impl<L: Link> Engine<L> {
         let mut is_urgent = slot.rc.owes_acknowledgement(ACK_COALESCE);
         if whole == Whole::Acknowledgement {
             settled!(self, slot);
-            if let Some(ns) = slot.rc.take_round_trip() {
-                self.stats.round_trips.note(ns);
-            }
+            self.stats.note_round_trip(slot.rc.take_round_trip());
             is_urgent |= slot.rc.wants_pump() || slot.rc.owes_responses();
         }
         self.schedule.urge(is_urgent);

@@ -7,7 +7,6 @@ use roci_protocol::{Nanos, Psn, Qpn};
 use super::Engine;
 use super::deferred_acks::due_since;
 use super::port::Port;
-use super::retransmission_log::Before;
 use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
 use crate::link::{Batch, Full, Link, LinkState};
@@ -153,16 +152,17 @@ impl<L: Link> Engine<L> {
         };
         self.stats.rx_delivered += 1;
         self.stats.rx_unchecked += u64::from(is_unchecked);
-        let before = self.qps.get_mut(qp.0).map(|slot| Before::of(slot));
+        let before = self.counters_to_compare(qp);
         let outcome = self.with_packet(qp, transport, |rc, scene| {
             let is_of_use = rc.on_packet(now, packet, scene);
             if is_of_use && is_marked {
                 rc.on_congestion_mark(now, packet.headers.bth.psn);
             }
-            (is_of_use, rc.take_held())
+            (is_of_use, rc.take_held(), rc.take_round_trip())
         });
-        let Some((is_of_use, ready)) = outcome else { return };
-        self.report_since(qp, before);
+        let Some((is_of_use, ready, round_trip)) = outcome else { return };
+        self.stats.note_round_trip(round_trip);
+        self.log_retransmissions(qp, before.as_ref());
         if !is_of_use {
             self.on_useless_packet(now, qp, bytes);
         }
@@ -359,15 +359,6 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Logs what a queue pair has counted since, and counts the round trip that it has measured.
-    fn report_since(&mut self, qp: QueuePair, before: Option<Before>) {
-        let (Some(before), Some(slot)) = (before, self.qps.get_mut(qp.0)) else { return };
-        before.report(slot);
-        if let Some(ns) = slot.rc.take_round_trip() {
-            self.stats.round_trips.note(ns);
-        }
-    }
-
     fn on_timers(&mut self, now: Nanos) {
         let Some(mut due) = self.schedule.take_due(now) else { return };
         for (qpn, at) in due.drain(..) {
@@ -381,7 +372,7 @@ impl<L: Link> Engine<L> {
         if !self.qps.get_mut(qp.0).is_some_and(|slot| slot.wakes(at)) {
             return;
         }
-        let before = self.qps.get_mut(qp.0).map(|slot| Before::of(slot));
+        let counters = self.counters_to_compare(qp);
         let timeouts = self.with_qp(qp, |rc, scene| {
             let is_due = rc.deadline().is_some_and(|deadline| deadline <= now);
             let before = rc.stats().local_ack_timeout_err;
@@ -390,7 +381,7 @@ impl<L: Link> Engine<L> {
             }
             is_due.then(|| rc.stats().local_ack_timeout_err - before)
         });
-        self.report_since(qp, before);
+        self.log_retransmissions(qp, counters.as_ref());
         if let Some(Some(timeouts)) = timeouts {
             self.list(qp);
             if timeouts > 0 {

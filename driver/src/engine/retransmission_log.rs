@@ -3,19 +3,24 @@
 use roci_protocol::rc::Stats;
 use tracing::Level;
 
+use super::Engine;
+use crate::handles::QueuePair;
+use crate::link::Link;
 use crate::qp::ConnectedQp;
 
-/// The counters of a queue pair before it looked at a packet or at a timer; nothing where the log wants none of it.
-pub(super) struct Before(Option<Stats>);
-
-impl Before {
-    pub(super) fn of(slot: &ConnectedQp) -> Self {
-        Self(tracing::enabled!(Level::DEBUG).then(|| *slot.rc.stats()))
+impl<L: Link> Engine<L> {
+    /// The counters of a queue pair before it looks at a packet or at a timer; none where the log wants nothing of it.
+    #[inline]
+    pub(super) fn counters_to_compare(&self, qp: QueuePair) -> Option<Stats> {
+        if tracing::enabled!(Level::DEBUG) { self.qps.get(qp.0).map(|slot| *slot.rc.stats()) } else { None }
     }
 
     /// Logs what has moved since.
-    pub(super) fn report(&self, slot: &ConnectedQp) {
-        if let Some(before) = &self.0 {
+    #[inline]
+    pub(super) fn log_retransmissions(&self, qp: QueuePair, before: Option<&Stats>) {
+        if let Some(before) = before
+            && let Some(slot) = self.qps.get(qp.0)
+        {
             log(slot, before, slot.rc.stats());
         }
     }

@@ -1,7 +1,7 @@
 //! Counters of an engine.
 
 use roci_protocol::wire::Malformed;
-use roci_protocol::{Histogram, rc, ud};
+use roci_protocol::{Histogram, Nanos, rc, ud};
 
 /// Counters of an engine; `rx_frames` is always `rx_delivered` and all drops together.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +43,14 @@ pub struct EngineStats {
 }
 
 impl EngineStats {
+    /// Counts a round trip of so many nanoseconds, if one was measured.
+    #[inline]
+    pub(super) fn note_round_trip(&mut self, ns: Option<Nanos>) {
+        if let Some(ns) = ns {
+            self.round_trips.note(ns);
+        }
+    }
+
     /// Frames dropped as malformed for this reason.
     pub fn malformed(&self, reason: Malformed) -> u64 {
         self.malformed[reason as usize]
