@@ -1,5 +1,5 @@
 //! Completion queues. Entries are in the longest format, and are cut to the queue's when they are read. Reading an empty queue lets its
-//! endpoints make progress first.
+//! endpoints make progress first, but for the read that follows one with entries.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -51,6 +51,8 @@ pub(crate) struct CqState {
     waiting: AtomicUsize,
     /// Somebody who waits is to return.
     is_signalled: AtomicBool,
+    /// The last read has had entries.
+    had_entries: AtomicBool,
     idle: IdleReads,
     pub(crate) endpoints: AttachedEndpoints,
 }
@@ -161,19 +163,23 @@ impl CqState {
 
     /// Reads; makes progress where there is nothing to read.
     ///
+    /// MPI libraries read until there is nothing, and only then go on with what they have got. So the read after one that had entries
+    /// does not look at the port, which may be a system call; the next one does, as do reads of no entry, which want progress alone.
+    /// Two threads that read at once may look once more, or less.
+    ///
     /// # Safety
     /// As for [`CqState::take`].
     unsafe fn read(&self, to: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
         // SAFETY: the caller says so.
-        unsafe {
-            match self.take(to, count, sources) {
-                nothing if nothing == -(libc::EAGAIN as ssize_t) => {
-                    self.idle.note(self.endpoints.progress(&self.domain.endpoints));
-                    self.take(to, count, sources)
-                }
-                read => read,
-            }
+        let mut read = unsafe { self.take(to, count, sources) };
+        let is_drained = count > 0 && self.had_entries.load(Ordering::Relaxed);
+        if read == -(libc::EAGAIN as ssize_t) && !is_drained {
+            self.idle.note(self.endpoints.progress(&self.domain.endpoints));
+            // SAFETY: the caller says so.
+            read = unsafe { self.take(to, count, sources) };
         }
+        self.had_entries.store(read > 0, Ordering::Relaxed);
+        read
     }
 
     /// Reads, or waits so many milliseconds for something to read.
@@ -237,6 +243,7 @@ pub(crate) unsafe extern "C" fn open(
             queued: Mutex::default(),
             waiting: AtomicUsize::new(0),
             is_signalled: AtomicBool::new(false),
+            had_entries: AtomicBool::new(false),
             idle: IdleReads::default(),
             endpoints: AttachedEndpoints::default(),
         };
