@@ -1,8 +1,15 @@
-//! Queues of a worker on their own, for the benches of this workspace. Nothing here is a promise to anybody else.
+//! Parts of a worker on their own, for the benches and tests of this workspace. Nothing here is a promise to anybody else.
+
+use roci_driver::link::Link;
 
 pub use crate::dedicated::internals::CommandRings;
 use crate::services::tag::matching::{MatchLabel, Matching};
-use crate::{Context, Pattern, Rank, Tag};
+use crate::{Context, Pattern, Rank, Tag, Worker};
+
+/// Peers do not know this process's memory any more, as if another process had its number.
+pub fn withdraw_mark<L: Link>(worker: &mut Worker<L>) {
+    worker.endpoint.withdraw_mark();
+}
 
 /// The queues in which receives wait for messages, and messages for receives. Numbers stand for both.
 #[derive(Default, Debug)]

@@ -1,6 +1,6 @@
 //! One peer: its connection, its lanes, what waits to be sent to it, and what waits for its turn.
 
-use roci_driver::Buffer;
+use roci_driver::{Buffer, PeerMemory};
 use roci_protocol::Nanos;
 use roci_protocol::msg::{Capabilities, Header, Message};
 
@@ -21,6 +21,7 @@ pub(crate) struct Peer {
     pub(crate) lanes: Box<[Lane]>,
     pub(crate) tx: PeerTx,
     pub(crate) rx: PeerRx,
+    pub(crate) cma: PeerCma,
     pub(crate) last_activity: LastActivity,
     /// Why the peer is gone.
     pub(crate) failure: Option<OpError>,
@@ -109,6 +110,15 @@ pub(crate) struct Arrived {
     pub(crate) vbuf: Buffer,
 }
 
+/// Which of the two ends may read the other one's memory, where both are processes of one host (Cross Memory Attach).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerCma {
+    /// The peer says that it may read this process's.
+    pub(crate) reads_ours: bool,
+    /// The peer's, where this end may read it.
+    pub(crate) theirs: Option<PeerMemory>,
+}
+
 /// What was last seen of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastActivity {
@@ -151,6 +161,7 @@ impl Peer {
             lanes: Box::default(),
             tx: PeerTx::default(),
             rx: PeerRx::default(),
+            cma: PeerCma::default(),
             last_activity: LastActivity::default(),
             failure: None,
         }

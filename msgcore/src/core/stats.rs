@@ -24,6 +24,8 @@ counters! {
     tx_r3,
     /// Messages sent by RGET.
     tx_rget,
+    /// Messages of them that the receiver, a process of this host, may copy from this process's memory.
+    tx_cma,
     /// Messages sent by RPUT, once the receiver has sent its clear-to-send.
     tx_rput,
     /// Messages sent by PIPELINE, once the receiver has sent its clear-to-send.
@@ -38,6 +40,8 @@ counters! {
     fallback_peer,
     /// Registrations that were refused: all keys were in use.
     registrations_refused,
+    /// Messages that were fetched by RDMA READ, because the kernel refused to copy them from the sender's memory.
+    fallback_cma,
     /// Messages of nothing but credits.
     tx_credit,
     /// Peers that were asked for a sign of life.
@@ -60,6 +64,8 @@ counters! {
     discarded,
     /// Messages received through staging memory.
     rx_staged,
+    /// Messages copied from the memory of their sender, a process of this host.
+    rx_cma,
     /// Operations taken back.
     cancelled,
     /// One-sided operations begun.

@@ -303,13 +303,13 @@ fn dispatch<L: Link>(
             return services.tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);
         }
         Message::Fragment { offset, id } => return services.tag.on_fragment(peer, lane, id, offset, vbuf),
-        Message::RequestToSend { label, len, id, protocol, rkey, mode } => {
+        Message::RequestToSend { label, len, id, protocol, rkey, address, mode } => {
             peer.advance_sequence();
             services.tag.on_request_to_send(
                 core,
                 peer,
                 (label, mode),
-                RemotePayload { protocol, rkey, len, data: label.data, id },
+                RemotePayload { protocol, rkey, address, len, data: label.data, id },
             )?;
         }
         Message::Data { reply, offset } => services.tag.on_data(peer, reply, offset, &vbuf)?,

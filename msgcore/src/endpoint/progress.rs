@@ -4,6 +4,7 @@ use roci_driver::link::Link;
 
 use super::Endpoint;
 use super::expected::Expected;
+use super::sending::go_on;
 use crate::core::Core;
 use crate::services::Services;
 
@@ -32,8 +33,27 @@ impl<L: Link> Endpoint<L> {
         if self.services.am.local_len() > 0 {
             happened |= self.run_local_handlers();
         }
+        if !self.services.tag.copies.is_empty() {
+            happened |= self.copy_from_process();
+        }
         self.calls = self.calls.wrapping_add(1);
         happened
+    }
+
+    /// Copies a part of a message from the memory of its sender, a process of this host. The end of a peer has ended the receive, too.
+    #[inline(never)]
+    fn copy_from_process(&mut self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let Self { core, services, peers, .. } = self;
+        let Some(copy) = services.tag.copies.next() else { return false };
+        if let Some(peer) = peers.live_mut(copy.from()) {
+            services.tag.copy_part(core, peer, copy);
+            go_on(core, services, peer);
+        }
+        self.settle();
+        true
     }
 
     /// Peers whose messages were taken, and those whose sends have ended, while the engine polled go on.

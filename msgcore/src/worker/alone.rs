@@ -23,7 +23,7 @@ use roci_driver::link::Link;
 use thiserror::Error;
 
 use super::Worker;
-use super::local_ports::local_ports;
+use super::local_means::local_means;
 use super::ports::{Ports, open_alone};
 use super::wireup_error::WireupError;
 use crate::config::{Config, ConnectMethod, Origin};
@@ -65,7 +65,7 @@ impl Worker {
             config.connect_method = ConnectMethod::RdmaCm;
         }
         let ports = Ports::alone(open_alone(&config)?, &config, rand::random());
-        let local = local_ports(&config, &config.device_of(0)?, &ports.addresses[0], None);
+        let local = local_means(&config, &config.device_of(0)?, &ports.addresses[0], None);
         let ports = Ports { local, ..ports };
         let mut worker = Self::assemble(ports, &config)?;
         worker.publish(&config);

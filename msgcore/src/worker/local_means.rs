@@ -3,13 +3,13 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use roci_driver::PortConfig;
 use roci_driver::link::closed::ClosedLink;
 use roci_driver::link::dpdk::{Attachment, Device, DpdkLink, PendingLink};
 use roci_driver::link::faulty::Faulty;
 use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::Interface;
+use roci_driver::{MemoryMark, PortConfig};
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 use rustix::process::geteuid;
@@ -47,30 +47,37 @@ struct PendingMemif {
     seed: u64,
 }
 
-/// Returns what it takes to have ports to peers of this host beside `device`; `None` where they are reached over it as all others are. A capture
-/// is to have all packets, and is of one port: so there are no others unless they are asked for. Sockets are made in the job's directory,
-/// where it has one, which its launcher removes whatever happens to its ranks; else among temporary files.
-pub(super) fn local_ports(
+/// Returns what it takes to have ports to peers of this host beside `device`, and to read their memory; `None` where they are as all others.
+/// A capture is to have all packets, and is of one port: so there are no others unless they are asked for. Nor is anything to pass beside
+/// faults. Sockets are made in the job's directory, where it has one, which its launcher removes whatever happens to its ranks; else among
+/// temporary files.
+pub(super) fn local_means(
     config: &Config,
     device: &LinkDevice,
     own: &EndpointAddress,
     directory: Option<&Path>,
 ) -> Option<LocalMeans<LiveLink>> {
     let is_asked_for = config.origin("local") != Origin::Default;
-    let is_off = config.local == LocalDevice::Off || config.local_ports == 0;
-    if is_off || device.is_point_to_point() || (config.pcap.is_some() && !is_asked_for) {
+    let is_on = config.local != LocalDevice::Off && (config.pcap.is_none() || is_asked_for);
+    let has_ports = is_on && config.local_ports > 0 && !device.is_point_to_point();
+    let has_mark = is_on && config.cma && config.faults.is_none();
+    if !has_ports && !has_mark {
         return None;
     }
-    let place = directory.map_or_else(std::env::temp_dir, Path::to_path_buf);
-    let place = std::path::absolute(&place).unwrap_or(place);
-    let ports = MemifPorts { config: config.clone(), place, directory: None, count: 0 };
-    match LocalMeans::new(own, Box::new(ports), config.local_ports) {
-        Ok(means) => Some(means),
+    let mut means = match LocalMeans::new(own) {
+        Ok(means) => means,
         Err(error) => {
             tracing::warn!("peers of this host are reached over {device}: no socket for {own}: {error}");
-            None
+            return None;
         }
+    };
+    if has_ports {
+        let place = directory.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        let place = std::path::absolute(&place).unwrap_or(place);
+        let ports = MemifPorts { config: config.clone(), place, directory: None, count: 0 };
+        means = means.with_ports(Box::new(ports), config.local_ports);
     }
+    Some(if has_mark { means.with_mark(MemoryMark::new(rand::random())) } else { means })
 }
 
 impl MemifPorts {

@@ -7,7 +7,7 @@ pub(crate) mod departures;
 pub(crate) mod fabric;
 pub(crate) mod flush;
 mod live_link;
-mod local_ports;
+mod local_means;
 pub(crate) mod messages;
 pub mod one_sided;
 pub mod ports;

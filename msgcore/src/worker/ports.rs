@@ -19,7 +19,7 @@ use roci_protocol::Access;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::udp::ROCE_PORT;
 
-use super::local_ports::{check_socket_path, local_ports};
+use super::local_means::{check_socket_path, local_means};
 use super::wireup_error::WireupError;
 use crate::Rank;
 use crate::config::{Config, ConnectMethod};
@@ -87,16 +87,14 @@ impl Ports {
         }
         let pd = engine.alloc_pd();
         let mut local = None;
-        let hosts = if is_shared && !peers.is_empty() {
+        let hosts = if peers.is_empty() {
+            vec![RankHost::at(ip_of(config, rank))]
+        } else {
             let station = engine.link(0).mac();
             let own = RankHost { incarnation: rand::random(), ..RankHost::of(engine.ip(0), station) };
             // Who learns of the address finds the socket.
-            local = local_ports(config, &device, &own.address(config.service, rank), job.directory());
+            local = local_means(config, &device, &own.address(config.service, rank), job.directory());
             hosts(&mut job, own, station)?
-        } else {
-            (0..size)
-                .map(|peer| RankHost::at(if peer == rank { ip_of(config, peer) } else { default_ip(peer) }))
-                .collect()
         };
         let addresses = addresses_of(config.service, &hosts);
         Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, local, job: Some(job), mail: None })

@@ -55,7 +55,7 @@ pub fn protocol_ranges(config: &Config, circumstances: &Circumstances) -> Vec<Pr
         LaneCapacity { payload: queue.size - msg::LEN, credits: if has_credits { credits } else { 0 } }
     };
     let capacities: Vec<_> = config.receive_queues().iter().map(capacity).collect();
-    ranges(&config.rules(), &capacities, peer, has_keys && config.ndreg_entries > 0)
+    ranges(&config.rules(), &capacities, peer, has_keys && config.ndreg_entries > 0, false)
 }
 
 /// The credits that eager messages may have of a peer with such a queue.
@@ -79,15 +79,24 @@ impl<L: Link> Worker<L> {
             &capacities,
             peer.connection.capabilities,
             self.endpoint.core.can_register(),
+            peer.cma.reads_ours,
         ))
     }
 }
 
-fn ranges(rules: &Rules, capacities: &[LaneCapacity], peer: Capabilities, can_register: bool) -> Vec<ProtocolRange> {
+fn ranges(
+    rules: &Rules,
+    capacities: &[LaneCapacity],
+    peer: Capabilities,
+    can_register: bool,
+    is_readable: bool,
+) -> Vec<ProtocolRange> {
     let choose = |len: usize| {
         let (lane, vbufs) = lane_for(len, capacities.iter().map(|capacity| capacity.payload));
         let credits = capacities[lane].credits;
-        select(rules, &Conditions { len, vbufs, credits, has_buffers: true, can_register, can_be_cut: true, peer })
+        let (has_buffers, can_be_cut) = (true, true);
+        let conditions = Conditions { len, vbufs, credits, has_buffers, can_register, can_be_cut, is_readable, peer };
+        select(rules, &conditions)
     };
     // The answer changes only here, and where a series takes one vbuf more than there are credits for.
     let mut starts = vec![0, rules.eager + 1, rules.r3, rules.pipeline, MAX_TRANSFER + 1];

@@ -98,8 +98,9 @@ impl Known {
             20..35 => self.begin(dice, room, label, mode),
             35..50 => self.go_on(dice, room),
             50..60 => {
-                let behind = label.data.map_or(0, |_| DATA_LEN);
-                (Message::RequestToSend { label, len, id: self.own_name(dice), protocol, rkey, mode }, behind)
+                let address = dice.random_bool(0.3).then(|| dice.random());
+                let behind = [label.data, address].iter().flatten().count() * DATA_LEN;
+                (Message::RequestToSend { label, len, id: self.own_name(dice), protocol, rkey, address, mode }, behind)
             }
             60..68 => (Message::Cancel { id: self.own.saturating_sub(dice.random_range(0..4)) }, 0),
             68..76 => {

@@ -19,12 +19,17 @@ use crate::Rkey;
 
 /// The header's length.
 pub const LEN: usize = 40;
-/// The length of the sender's data behind the header of a request to send.
+/// The length of the sender's data behind the header of a request to send, and of the address behind that.
 pub const DATA_LEN: usize = 8;
+/// The length of both.
+pub const BEHIND_LEN: usize = 2 * DATA_LEN;
 
-/// Flags: the mode of a matched message, and whether the sender's data goes with it; behind them the protocol of a rendezvous.
+/// Flags: the mode of a matched message, and whether the sender's data goes with it; behind them the protocol of a rendezvous, and
+/// whether the payload's address goes with it.
 const MODE: u8 = 0x07;
 const WITH_DATA: u8 = 0x08;
+const PROTOCOL: u8 = 0x30;
+const WITH_ADDRESS: u8 = 0x40;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -152,6 +157,8 @@ pub enum Message {
         protocol: RendezvousProtocol,
         /// The key to the payload, where the receiver fetches it.
         rkey: Rkey,
+        /// Where the payload lies in the sender's address space, for a receiver that reads it there (Cross Memory Attach).
+        address: Option<u64>,
         /// What the sender wants to know; a rendezvous is synchronous by nature.
         mode: Mode,
     },
@@ -396,7 +403,7 @@ impl Header {
         let (view, payload) = View::ref_from_prefix(bytes).map_err(|_| BadMessage::Short(bytes.len()))?;
         let message = view.message()?;
         let (message, payload) = match message {
-            Message::RequestToSend { .. } if view.has_data() => with_data(message, payload)?,
+            Message::RequestToSend { .. } => view.request_to_send(message, payload)?,
             message => (message, payload),
         };
         if let Message::Eager { len, .. } = message
@@ -449,15 +456,16 @@ impl View {
                 label,
                 len: second,
                 id,
-                protocol: self.rendezvous_protocol()?,
+                protocol: self.rendezvous_protocol(self.flags & !WITH_ADDRESS)?,
                 rkey,
+                address: None,
                 mode: self.mode()?,
             },
             CANCEL => Message::Cancel { id },
             CLEAR_TO_SEND => Message::ClearToSend {
                 id,
                 reply: first,
-                protocol: self.rendezvous_protocol()?,
+                protocol: self.rendezvous_protocol(self.flags)?,
                 rkey,
                 va: second,
                 len: self.word.get(),
@@ -551,6 +559,26 @@ impl View {
         }
     }
 
+    /// Reads what is behind the header of a request to send.
+    fn request_to_send<'a>(&self, message: Message, payload: &'a [u8]) -> Result<(Message, &'a [u8]), BadMessage> {
+        let Message::RequestToSend { mut label, len, id, protocol, rkey, mut address, mode } = message else {
+            unreachable!("no other has words behind its header")
+        };
+        let mut rest = payload;
+        let mut word = || {
+            let (&word, behind) = rest.split_first_chunk().ok_or(BadMessage::Short(LEN + payload.len()))?;
+            rest = behind;
+            Ok(u64::from_be_bytes(word))
+        };
+        if self.has_data() {
+            label.data = Some(word()?);
+        }
+        if self.flags & WITH_ADDRESS != 0 {
+            address = Some(word()?);
+        }
+        Ok((Message::RequestToSend { label, len, id, protocol, rkey, address, mode }, rest))
+    }
+
     fn mode(&self) -> Result<Mode, BadMessage> {
         match self.flags & MODE {
             0 => Ok(Mode::Standard),
@@ -560,8 +588,8 @@ impl View {
         }
     }
 
-    fn rendezvous_protocol(&self) -> Result<RendezvousProtocol, BadMessage> {
-        match self.flags >> 4 {
+    fn rendezvous_protocol(&self, flags: u8) -> Result<RendezvousProtocol, BadMessage> {
+        match flags >> PROTOCOL.trailing_zeros() {
             0 => Ok(RendezvousProtocol::R3),
             1 => Ok(RendezvousProtocol::Rget),
             2 => Ok(RendezvousProtocol::Rput),
@@ -583,8 +611,11 @@ impl View {
                 }
             }
             Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
-            Message::RequestToSend { label, len, id, protocol, rkey, mode } => Self {
-                flags: mode as u8 | (protocol as u8) << 4 | if label.data.is_some() { WITH_DATA } else { 0 },
+            Message::RequestToSend { label, len, id, protocol, rkey, address, mode } => Self {
+                flags: mode as u8
+                    | (protocol as u8) << PROTOCOL.trailing_zeros()
+                    | if label.data.is_some() { WITH_DATA } else { 0 }
+                    | if address.is_some() { WITH_ADDRESS } else { 0 },
                 word: label.context.into(),
                 rkey: rkey.0.into(),
                 ..Self::new(REQUEST_TO_SEND, label.tag, len, id)
@@ -667,21 +698,28 @@ impl View {
     }
 }
 
-/// Reads the data behind the header of a request to send.
-#[cold]
-fn with_data(message: Message, payload: &[u8]) -> Result<(Message, &[u8]), BadMessage> {
-    let (&data, payload) = payload.split_first_chunk().ok_or(BadMessage::Short(LEN + payload.len()))?;
-    let Message::RequestToSend { label, len, id, protocol, rkey, mode } = message else {
-        unreachable!("no other has data behind its header")
-    };
-    let label = Label { data: Some(u64::from_be_bytes(data)), ..label };
-    Ok((Message::RequestToSend { label, len, id, protocol, rkey, mode }, payload))
+/// What goes behind the header of a request to send.
+#[derive(Clone, Copy, Debug)]
+pub struct BehindRequest {
+    bytes: [u8; BEHIND_LEN],
+    len: usize,
 }
 
-impl Label {
-    /// Returns what goes behind the header of a request to send with this label.
-    pub fn data_behind(&self) -> Option<[u8; DATA_LEN]> {
-        self.data.map(u64::to_be_bytes)
+impl BehindRequest {
+    /// The data of a label, and an address, as far as they are there.
+    pub fn new(label: &Label, address: Option<u64>) -> Self {
+        let mut behind = Self { bytes: [0; BEHIND_LEN], len: 0 };
+        for word in [label.data, address].into_iter().flatten() {
+            behind.bytes[behind.len..][..DATA_LEN].copy_from_slice(&word.to_be_bytes());
+            behind.len += DATA_LEN;
+        }
+        behind
+    }
+}
+
+impl AsRef<[u8]> for BehindRequest {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -751,12 +789,23 @@ mod tests {
                 RendezvousProtocol::Rput,
                 RendezvousProtocol::Pipeline,
             ] {
-                messages.push(Message::RequestToSend { label, len: 1 << 40, id, protocol, rkey, mode });
-                messages.push(Message::RequestToSend { label: with_data, len: 1 << 31, id, protocol, rkey, mode });
+                for (label, len) in [(label, 1 << 40), (with_data, 1 << 31)] {
+                    for address in [None, Some(u64::MAX - 7)] {
+                        messages.push(Message::RequestToSend { label, len, id, protocol, rkey, address, mode });
+                    }
+                }
                 messages.push(Message::ClearToSend { id, reply, protocol, rkey, va: 1 << 50, len: u32::MAX });
             }
         }
         messages
+    }
+
+    /// What is between a message's header and its payload.
+    fn behind(message: &Message) -> Vec<u8> {
+        match message {
+            Message::RequestToSend { label, address, .. } => BehindRequest::new(label, *address).as_ref().to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     #[test]
@@ -765,9 +814,7 @@ mod tests {
             let header = Header { credits: 7, queue: 3, sequence: 0xfedc, message };
             let mut bytes = vec![0; LEN];
             header.emit(&mut bytes);
-            if let Message::RequestToSend { label, .. } = message {
-                bytes.extend(label.data_behind().into_iter().flatten());
-            }
+            bytes.extend(behind(&message));
             bytes.extend([0, 0]);
             assert_eq!(Header::parse(&bytes), Ok((header, &[0, 0][..])));
         }
@@ -803,11 +850,7 @@ mod tests {
             if let Ok((header, payload)) = Header::parse(&bytes) {
                 let mut again = [0; LEN];
                 header.emit(&mut again);
-                let behind = match header.message {
-                    Message::RequestToSend { label, .. } => label.data_behind().into_iter().flatten().collect(),
-                    _ => Vec::new(),
-                };
-                let again = Header::parse(&[&again[..], &behind, payload].concat()).map(|(header, _)| header);
+                let again = Header::parse(&[&again[..], &behind(&header.message), payload].concat()).map(|(header, _)| header);
                 proptest::prop_assert_eq!(again, Ok(header));
             }
             let _ = ConnectionTerms::parse(&bytes);
@@ -824,6 +867,11 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(BadMessage::Length { announced: 4, brought: 5 }));
         bytes[1] = 3;
         assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: EAGER, flags: 3 }));
+        for (flags, brought) in [(WITH_DATA, 7), (WITH_ADDRESS, 7), (WITH_DATA | WITH_ADDRESS, 15)] {
+            let mut bytes = vec![0; LEN + brought];
+            (bytes[0], bytes[1]) = (REQUEST_TO_SEND, flags);
+            assert_eq!(Header::parse(&bytes), Err(BadMessage::Short(LEN + brought)));
+        }
         bytes[0] = CLEAR_TO_SEND;
         bytes[1] = 0x40;
         assert_eq!(Header::parse(&bytes), Err(BadMessage::Flags { kind: CLEAR_TO_SEND, flags: 0x40 }));

@@ -1,8 +1,10 @@
 //! Access to a buffer's bytes, as their kind allows it.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Buffer;
+use crate::mem::cma::Room;
 use crate::mem::{MemoryKind, Number, WrongKind, raw};
 
 impl Buffer {
@@ -158,6 +160,17 @@ impl Buffer {
             other.copy_out(from, bytes);
             self.copy_in(at, bytes);
         }
+    }
+
+    /// Borrows a part of the view for the kernel to write; `None` of a list.
+    ///
+    /// # Panics
+    /// When the part is none of the view's, or nothing may be written to it.
+    pub(in crate::mem) fn room_for(&mut self, part: Range<usize>) -> Option<Room<'_>> {
+        self.assert_within(part.start, part.len());
+        assert!(self.kind() != MemoryKind::Source, "nothing is written to a source");
+        let at = self.view_at().wrapping_add(part.start);
+        (!self.is_list()).then_some(Room { at, len: part.len(), borrowed: PhantomData })
     }
 
     /// Replaces the number at `offset` of the view, in this host's byte order, by what `change` makes of it. Returns

@@ -9,6 +9,7 @@
 //! a common user.
 
 mod attached;
+mod cma;
 mod local_port;
 mod message;
 mod socket;
@@ -32,8 +33,8 @@ pub(crate) use state::Locality;
 
 use local_port::check_point;
 use message::{LocalBody, LocalMessage, MESSAGE_LEN};
-use socket::reaches;
-use state::LocalPortState;
+use socket::{LocalDatagram, reaches};
+use state::{LocalPortState, PortMeans};
 
 /// How long a peer of this host may take to answer; it may be computing.
 const ANSWER_NS: Nanos = 10_000_000_000;
@@ -59,9 +60,8 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn begin_to_meet(&mut self, id: PeerId) {
-        let Some(theirs) = self.wireup.book.address(id).filter(|_| self.wireup.locality.means.is_some()) else {
-            return;
-        };
+        let has_ports = self.wireup.locality.means.as_ref().is_some_and(|means| means.ports.is_some());
+        let Some(theirs) = self.wireup.book.address(id).filter(|_| has_ports) else { return };
         if !reaches(&theirs) {
             return;
         }
@@ -103,11 +103,12 @@ impl<L: Link> Endpoint<L> {
         // Peers that have gone may have ports still.
         self.release_retired();
         let count = self.wireup.locality.count();
-        let means = self.wireup.locality.means.as_mut().ok_or_else(|| LocalPortError("they are off".into()))?;
-        if count >= means.limit {
+        let means = self.wireup.locality.means.as_mut().and_then(|means| means.ports.as_mut());
+        let PortMeans { ports, limit } = means.ok_or_else(|| LocalPortError("they are off".into()))?;
+        if count >= *limit {
             return Err(LocalPortError(format!("there are {count} already (ROCI_LOCAL_PORTS)")));
         }
-        action(&mut *means.ports)
+        action(&mut **ports)
     }
 
     /// There will be no port to a peer, which is notified: both connect over the network.
@@ -148,10 +149,14 @@ impl<L: Link> Endpoint<L> {
         let mut happened = false;
         for _ in 0..MESSAGES {
             let mut bytes = [0; MESSAGE_LEN];
-            let Some(len) = self.next_datagram(&mut bytes) else { break };
+            let Some(LocalDatagram { len, process }) = self.next_datagram(&mut bytes) else { break };
             happened = true;
-            if let Some(message) = LocalMessage::parse(&bytes[..len]) {
-                self.on_local_message(message);
+            match LocalMessage::parse(&bytes[..len]) {
+                Some(LocalMessage { from, meant, body: body @ (LocalBody::Mark(_) | LocalBody::Attached) }) => {
+                    self.on_cma_message((from, meant), process, &body);
+                }
+                Some(message) => self.on_local_message(message),
+                None => {}
             }
         }
         let is_under_way = |(&id, meeting): (&PeerId, &LocalPortState<L>)| meeting.is_under_way().then_some(id);
@@ -162,11 +167,11 @@ impl<L: Link> Endpoint<L> {
         happened | self.go_on_with_decided()
     }
 
-    fn next_datagram(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<usize> {
+    fn next_datagram(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<LocalDatagram> {
         let means = self.wireup.locality.means.as_mut()?;
-        let len = means.socket.receive(bytes);
+        let received = means.socket.receive(bytes);
         self.core.stats.local_messages_refused += std::mem::take(&mut means.socket.refused);
-        len
+        received
     }
 
     fn on_local_message(&mut self, LocalMessage { from, meant, body }: LocalMessage) {

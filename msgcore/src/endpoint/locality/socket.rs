@@ -12,7 +12,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
-use rustix::process::{Uid, getuid};
+use rustix::process::{Pid, Uid, getuid};
 
 use super::message::MESSAGE_LEN;
 use crate::endpoint::address::EndpointAddress;
@@ -21,6 +21,13 @@ use crate::endpoint::address::EndpointAddress;
 const UNSENT: usize = 1 << 10;
 /// Datagrams of others that one call drops at most.
 const REFUSALS: usize = 64;
+
+/// What has come, and which process has sent it, says the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LocalDatagram {
+    pub(super) len: usize,
+    pub(super) process: Pid,
+}
 
 /// The socket of one endpoint.
 #[derive(Debug)]
@@ -79,8 +86,8 @@ impl LocalSocket {
         !self.unsent.is_empty()
     }
 
-    /// Takes the next datagram that an endpoint of this user has sent, and returns its length; nothing where there is none now.
-    pub(super) fn receive(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<usize> {
+    /// Takes the next datagram that an endpoint of this user has sent; nothing where there is none now.
+    pub(super) fn receive(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<LocalDatagram> {
         for _ in 0..REFUSALS {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -91,11 +98,12 @@ impl LocalSocket {
                 Err(error) if io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return None,
             };
-            let is_ours = control.drain().any(
-                |message| matches!(message, RecvAncillaryMessage::ScmCredentials(sender) if sender.uid == self.user),
-            );
-            if is_ours {
-                return Some(received.bytes);
+            let process = control.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmCredentials(sender) => (sender.uid == self.user).then_some(sender.pid),
+                _ => None,
+            });
+            if let Some(process) = process {
+                return Some(LocalDatagram { len: received.bytes, process });
             }
             self.refused += 1;
         }
@@ -134,8 +142,8 @@ mod tests {
         let mut bytes = [0; MESSAGE_LEN];
         for number in 0..100 {
             theirs.send_again();
-            let received = ours.receive(&mut bytes).map(|len| bytes[..len].to_vec());
-            assert_eq!(received, Some(number.to_string().into_bytes()));
+            let LocalDatagram { len, process } = ours.receive(&mut bytes).expect("it was sent");
+            assert_eq!((&bytes[..len], process), (number.to_string().as_bytes(), rustix::process::getpid()));
         }
         assert_eq!((ours.receive(&mut bytes), theirs.has_unsent()), (None, false));
         drop(theirs);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use roci_driver::PortConfig;
 use roci_driver::link::Link;
+use roci_driver::{MemoryMark, PortConfig};
 use roci_protocol::Nanos;
 
 use super::attached::{AttachedPorts, no_interface};
@@ -15,27 +15,45 @@ use crate::core::Core;
 use crate::core::peer_id::PeerId;
 use crate::endpoint::address::EndpointAddress;
 
-/// What it takes to have ports to peers of this host.
+/// What it takes to have more to do with peers of this host than with others: ports of their own, or a look at their memory.
 pub struct LocalMeans<L: Link> {
     pub(super) socket: LocalSocket,
+    pub(super) ports: Option<PortMeans<L>>,
+    /// By this peers know this process's memory, where they may read it.
+    pub(super) mark: Option<MemoryMark>,
+}
+
+/// What it takes to have ports to peers of this host.
+pub(super) struct PortMeans<L: Link> {
     pub(super) ports: Box<dyn LocalPorts<L>>,
     pub(super) limit: usize,
 }
 
 impl<L: Link> LocalMeans<L> {
-    /// The endpoint at an address is found by those of its host from now on: before anybody learns the address. It has at most so many
-    /// ports, made by `ports`.
+    /// The endpoint at an address is found by those of its host from now on: before anybody learns the address.
     ///
     /// # Errors
     /// Another endpoint has the address, or there are no more descriptors.
-    pub fn new(own: &EndpointAddress, ports: Box<dyn LocalPorts<L>>, limit: usize) -> io::Result<Self> {
-        Ok(Self { socket: LocalSocket::bind(own)?, ports, limit })
+    pub fn new(own: &EndpointAddress) -> io::Result<Self> {
+        Ok(Self { socket: LocalSocket::bind(own)?, ports: None, mark: None })
+    }
+
+    /// The endpoint has at most so many ports to peers of this host, made by `ports`.
+    #[must_use]
+    pub fn with_ports(self, ports: Box<dyn LocalPorts<L>>, limit: usize) -> Self {
+        Self { ports: Some(PortMeans { ports, limit }), ..self }
+    }
+
+    /// Peers of this host may read this process's memory, as far as the kernel lets them, and this one theirs.
+    #[must_use]
+    pub fn with_mark(self, mark: MemoryMark) -> Self {
+        Self { mark: Some(mark), ..self }
     }
 }
 
 /// What an endpoint and its peers of this host do to have ports.
 pub(crate) struct Locality<L: Link> {
-    /// None where all peers are behind the network's port.
+    /// None where those of this host are as all others.
     pub(super) means: Option<LocalMeans<L>>,
     pub(super) meetings: BTreeMap<PeerId, LocalPortState<L>>,
     pub(crate) attached: AttachedPorts,
@@ -130,9 +148,10 @@ impl<L: Link> Locality<L> {
             // Something has kept a queue pair: the port stays.
             return;
         }
-        if let (Some(index), Some(means)) = (self.attached.remove(id), &self.means) {
+        let means = self.means.as_ref().and_then(|means| means.ports.as_ref());
+        if let (Some(index), Some(PortMeans { ports, .. })) = (self.attached.remove(id), means) {
             let config = PortConfig { interfaces: vec![no_interface()], ..PortConfig::default() };
-            drop(core.engine.replace_port(index, means.ports.closed(), config));
+            drop(core.engine.replace_port(index, ports.closed(), config));
         }
     }
 

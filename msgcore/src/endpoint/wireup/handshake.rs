@@ -131,6 +131,7 @@ impl<L: Link> Endpoint<L> {
                 if let Some(peer) = peers.live_mut(id) {
                     advance(core, services, peer);
                 }
+                self.offer_memory(id);
             }
             Ok(_) => {}
             Err(breach) => self.fail_peer(id, breach_of(id, breach)),

@@ -25,7 +25,7 @@ use roci_driver::link::Link;
 use self::claims::Claims;
 use self::matching::Matching;
 use self::operation::TagOperation;
-use self::rendezvous::Staging;
+use self::rendezvous::{ProcessCopies, Staging};
 use self::requests::Requests;
 use self::select::Rules;
 use self::send_queue::PeerSendQueue;
@@ -46,6 +46,7 @@ pub(crate) struct TagService {
     series: BTreeMap<(PeerId, u64), Series>,
     pub(crate) claims: Claims,
     staging: Staging,
+    pub(crate) copies: ProcessCopies,
     pub(crate) rules: Rules,
     buffered_limit: usize,
     /// What waits to be sent, by peer.
@@ -68,6 +69,7 @@ impl TagService {
             series: BTreeMap::new(),
             claims: Claims::default(),
             staging,
+            copies: ProcessCopies::default(),
             rules,
             buffered_limit,
             queues: (0..count).map(|_| PeerSendQueue::default()).collect(),

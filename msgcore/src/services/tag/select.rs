@@ -41,12 +41,14 @@ pub enum Reason {
     CannotBeCut,
     /// One of the two ends has no RDMA.
     NoRdma,
+    /// The peer is a process of this host, which may read it where it lies: RGET without the READ.
+    SameHost,
 }
 
 /// What a rendezvous is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rendezvous {
-    /// RGET, which needs the fewest messages; in pieces where very long.
+    /// RGET, which needs the fewest messages; in pieces where very long, unless the peer may read them where they lie.
     #[default]
     Auto,
     /// This, wherever it can be.
@@ -83,6 +85,8 @@ pub struct Conditions {
     pub can_register: bool,
     /// Whether it can be cut in pieces: not where it is a list, or its front is skipped.
     pub can_be_cut: bool,
+    /// Whether the peer may read it in this process's memory.
+    pub is_readable: bool,
     /// What the peer can do.
     pub peer: Capabilities,
 }
@@ -103,13 +107,16 @@ pub fn select(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
 }
 
 fn rendezvous(rules: &Rules, conditions: &Conditions) -> (Protocol, Reason) {
-    let &Conditions { len, can_register, can_be_cut, peer, .. } = conditions;
+    let &Conditions { len, can_register, can_be_cut, is_readable, peer, .. } = conditions;
     let (protocol, reason) = match rules.rendezvous {
         _ if !(rules.ours.rdma && peer.rdma) => (RendezvousProtocol::R3, Reason::NoRdma),
         Rendezvous::Always(RendezvousProtocol::Rget) | Rendezvous::Auto if !can_register && len < rules.pipeline => {
             (RendezvousProtocol::R3, Reason::Unregistered)
         }
         Rendezvous::Always(protocol) => (protocol, Reason::Long),
+        Rendezvous::Auto if is_readable && can_register && len <= MAX_TRANSFER => {
+            (RendezvousProtocol::Rget, Reason::SameHost)
+        }
         Rendezvous::Auto if len >= rules.pipeline => (RendezvousProtocol::Pipeline, Reason::VeryLong),
         Rendezvous::Auto if len < rules.r3 => (RendezvousProtocol::R3, Reason::Medium),
         Rendezvous::Auto => (RendezvousProtocol::Rget, Reason::Long),
@@ -156,6 +163,7 @@ impl fmt::Display for Reason {
             Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
             Self::CannotBeCut => "at least ROCI_PIPELINE_THRESHOLD, but a list, or a buffer whose front is skipped",
             Self::NoRdma => "RDMA is off at this rank or at its peer (ROCI_RDMA)",
+            Self::SameHost => "long, and the peer may read it in this process's memory (ROCI_CMA)",
         })
     }
 }
@@ -170,7 +178,12 @@ impl WorkerStats {
             Reason::NoBuffers => self.fallback_buffer += 1,
             Reason::Unregistered => self.fallback_registration += 1,
             Reason::NoRdma => self.fallback_peer += 1,
-            Reason::Short | Reason::Long | Reason::Medium | Reason::VeryLong | Reason::CannotBeCut => {}
+            Reason::Short
+            | Reason::Long
+            | Reason::Medium
+            | Reason::VeryLong
+            | Reason::CannotBeCut
+            | Reason::SameHost => {}
         }
     }
 
@@ -200,6 +213,7 @@ mod tests {
             has_buffers: true,
             can_register: true,
             can_be_cut: true,
+            is_readable: false,
             peer: RDMA,
         }
     }
@@ -266,6 +280,27 @@ mod tests {
         check(&RULES, &uncut(100), Protocol::Eager, Reason::Short);
         let rput = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Rput), ..RULES };
         check(&rput, &uncut(10_000), Protocol::Rendezvous(RendezvousProtocol::Rput), Reason::Long);
+    }
+
+    #[test]
+    fn what_a_process_of_this_host_may_read_is_not_sent() {
+        let rget = Protocol::Rendezvous(RendezvousProtocol::Rget);
+        let readable = |len| Conditions { is_readable: true, ..of(len) };
+        for len in [101, 1000, 10_000, MAX_TRANSFER] {
+            check(&RULES, &readable(len), rget, Reason::SameHost);
+            check(&RULES, &Conditions { can_be_cut: false, ..readable(len) }, rget, Reason::SameHost);
+        }
+        check(&RULES, &readable(100), Protocol::Eager, Reason::Short);
+        let (r3, pipeline) =
+            (Protocol::Rendezvous(RendezvousProtocol::R3), Protocol::Rendezvous(RendezvousProtocol::Pipeline));
+        check(&RULES, &readable(MAX_TRANSFER + 1), pipeline, Reason::VeryLong);
+        // The kernel may refuse it, and then it is fetched.
+        check(&RULES, &Conditions { can_register: false, ..readable(5000) }, r3, Reason::Unregistered);
+        check(&RULES, &Conditions { can_register: false, ..readable(50_000) }, pipeline, Reason::VeryLong);
+        let none = Capabilities { rdma: false };
+        check(&RULES, &Conditions { peer: none, ..readable(5000) }, r3, Reason::NoRdma);
+        let forced = Rules { rendezvous: Rendezvous::Always(RendezvousProtocol::Pipeline), ..RULES };
+        check(&forced, &readable(5000), pipeline, Reason::Long);
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl TagService {
             core.stats.cancel_stalls += 1;
             return false;
         }
-        let (len, can_be_cut) = (next.payload.len(), next.payload.can_be_cut());
+        let (len, can_be_cut, is_list) = (next.payload.len(), next.payload.can_be_cut(), next.payload.is_list());
         let (lane, vbufs) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
         let credits = usize::from(peer.lanes[lane].credits.for_eager());
         let places = peer.lanes[lane].places();
@@ -135,6 +135,7 @@ impl TagService {
             has_buffers,
             can_register: core.can_register(),
             can_be_cut,
+            is_readable: peer.cma.reads_ours && !is_list,
             peer: peer.connection.capabilities,
         };
         let (protocol, reason) = select(&self.rules, &conditions);
@@ -151,7 +152,7 @@ impl TagService {
         tracing::trace!("{}: a message of {len} B goes as {protocol}: {reason}", peer.id);
         match protocol {
             Protocol::Eager => self.send_eager(core, peer, lane, outgoing),
-            Protocol::Rendezvous(rendezvous) => self.announce(core, peer, rendezvous, outgoing),
+            Protocol::Rendezvous(rendezvous) => self.announce(core, peer, (rendezvous, reason), outgoing),
         }
         true
     }

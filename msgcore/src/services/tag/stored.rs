@@ -12,6 +12,8 @@ use crate::core::request::Request;
 pub(crate) struct RemotePayload {
     pub(crate) protocol: RendezvousProtocol,
     pub(crate) rkey: Rkey,
+    /// Where it lies in the sender's address space, for a receiver that may read it there.
+    pub(crate) address: Option<u64>,
     pub(crate) len: u64,
     pub(crate) data: Option<u64>,
     /// The sender's name for the operation.

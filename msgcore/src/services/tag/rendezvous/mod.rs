@@ -1,7 +1,8 @@
 //! Rendezvous: the sender announces a message, and its payload moves once a receive waits for it. How it moves is each
 //! protocol's own file: [`r3`] in vbufs, [`rget`] by RDMA READ, [`rput`] by RDMA WRITE, [`pipeline`] by RDMA WRITE in
-//! pieces.
+//! pieces. Between processes of one host [`cma`] replaces the READ of RGET.
 
+mod cma;
 mod pipeline;
 mod r3;
 mod rget;
@@ -9,11 +10,12 @@ mod rput;
 
 use roci_driver::Rkey;
 use roci_driver::link::Link;
-use roci_protocol::msg::{Header, Label, Message, Mode, RendezvousProtocol};
+use roci_protocol::msg::{BehindRequest, Header, Label, Message, Mode, RendezvousProtocol};
 
 use super::TagService;
 use super::matching::MatchLabel;
 use super::operation::{Asked, Exposed, PipeOut, TagOperation};
+use super::select::Reason;
 use super::send_queue::{OUTGOING_LIMIT, Outgoing};
 use super::stored::{RemotePayload, UnexpectedBody, acceptable};
 use crate::core::Core;
@@ -22,6 +24,7 @@ use crate::core::completion::Done;
 use crate::core::peer::Peer;
 use crate::core::request::Request;
 
+pub(crate) use cma::ProcessCopies;
 pub(crate) use pipeline::Staging;
 
 /// A clear-to-send, as it came.
@@ -35,15 +38,16 @@ pub(crate) struct ClearToSend {
 }
 
 impl TagService {
-    /// Sender: announces a message.
+    /// Sender: announces a message; with its address, where the receiver may read it there.
     pub(super) fn announce<L: Link>(
         &mut self,
         core: &mut Core<L>,
         peer: &mut Peer,
-        protocol: RendezvousProtocol,
+        (protocol, reason): (RendezvousProtocol, Reason),
         outgoing: Outgoing,
     ) {
         let Outgoing { request, label, mode, payload } = outgoing;
+        let address = (reason == Reason::SameHost).then(|| payload.as_ptr().addr() as u64);
         let (to, sequence, len) = (peer.id, peer.take_sequence(), payload.len() as u64);
         let (operation, protocol, rkey) = match protocol {
             RendezvousProtocol::Rget => rget::expose(core, to, label, payload),
@@ -55,9 +59,12 @@ impl TagService {
         }
         self.requests.replace(request, operation);
         self.queues[to.slot()].announced += 1;
-        let message = Message::RequestToSend { label, len, id: request.to_wire(), protocol, rkey, mode };
-        let data = label.data_behind();
-        core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, data.as_ref().map_or(&[], |data| data));
+        // Memory that was not registered goes in vbufs.
+        let address = address.filter(|_| protocol == RendezvousProtocol::Rget);
+        core.stats.tx_cma += u64::from(address.is_some());
+        let message = Message::RequestToSend { label, len, id: request.to_wire(), protocol, rkey, address, mode };
+        let behind = BehindRequest::new(&label, address);
+        core.post_vbuf(peer, 0, Header { sequence, ..Header::new(message) }, behind.as_ref());
     }
 
     /// Receiver: an announcement came. Its credit goes back to the sender even where it waits for a receive: it takes little,
@@ -107,7 +114,10 @@ impl TagService {
         }
         match remote.protocol {
             RendezvousProtocol::R3 => self.grant_fragments(peer, request, label, remote, buffer),
-            RendezvousProtocol::Rget => self.fetch(peer, request, label, remote, buffer),
+            RendezvousProtocol::Rget => match remote.address {
+                Some(va) if cma::can_copy(peer, &buffer) => self.copy(peer, request, label, (remote, va), buffer),
+                _ => self.fetch(peer, request, label, remote, buffer),
+            },
             RendezvousProtocol::Rput => self.open_buffer(core, peer, request, label, remote, buffer),
             RendezvousProtocol::Pipeline => self.pipe(core, peer, request, label, remote, buffer),
         }

@@ -45,15 +45,25 @@ impl TagService {
         remote: RemotePayload,
         mut buffer: Buffer,
     ) {
-        let RemotePayload { rkey, id, len, .. } = remote;
+        self.note_fetching(peer, request, label, remote, &mut buffer);
+        read(peer, request, remote.rkey, buffer);
+    }
+
+    /// Receiver: the payload comes to the front of the buffer, whose view is as long from now on.
+    pub(super) fn note_fetching(
+        &mut self,
+        peer: &Peer,
+        request: Request,
+        label: Label,
+        RemotePayload { id, len, .. }: RemotePayload,
+        buffer: &mut Buffer,
+    ) {
         let room = buffer.len();
         buffer.set_len(len as usize);
         self.requests.replace(request, TagOperation::Fetching(Fetching { from: peer.id, label, id, room }));
-        let (operation, direction) = (request.to_wire(), Direction::Read);
-        peer.tx.transfers.push(Transfer { operation, buffer, rkey, va: 0, direction, by_message: false });
     }
 
-    /// Receiver: the payload has been fetched.
+    /// Receiver: the payload has been fetched, or copied.
     pub(crate) fn on_read(&mut self, peer: &mut Peer, request: Request, mut buffer: Buffer) {
         let Some(&TagOperation::Fetching(Fetching { from, label, id, room })) = self.requests.get(request) else {
             return;
@@ -64,4 +74,10 @@ impl TagService {
         self.requests.end(request, Ok(Done::new(buffer, len, from, label)));
         finish(peer, id);
     }
+}
+
+/// Receiver: posts the READ.
+pub(super) fn read(peer: &mut Peer, request: Request, rkey: Rkey, buffer: Buffer) {
+    let (operation, direction) = (request.to_wire(), Direction::Read);
+    peer.tx.transfers.push(Transfer { operation, buffer, rkey, va: 0, direction, by_message: false });
 }
