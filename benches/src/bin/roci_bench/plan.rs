@@ -100,6 +100,7 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
         cells.extend(sockets(place, extent));
         cells.extend(alternatives(place, extent));
     }
+    cells.extend(copied(extent));
     cells.extend(vhost(extent));
     cells.push(windows(extent));
     cells.extend(losses(extent));
@@ -146,7 +147,16 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(place, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true, sockets: false };
+            let tool = RociPerf {
+                tests,
+                sizes: band.sizes,
+                iters,
+                options,
+                loss: None,
+                icrc: true,
+                cma: false,
+                sockets: false,
+            };
             cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", one_sided, band.latency, "");
@@ -164,10 +174,25 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
     cells
 }
 
+/// Long messages that the kernel copies between the two processes.
+fn copied(extent: Extent) -> Vec<Cell> {
+    let cell = |label: &str, tests, sizes, iters| {
+        let tool =
+            RociPerf { tests, sizes, iters, options: "--no-verify", loss: None, icrc: true, cma: true, sockets: false };
+        Cell::new(Topology::Host, "cma", format!("{label} {sizes}"), tool)
+    };
+    let both = |band: &Band| {
+        let latency = cell("latency", "tag_lat", band.sizes, band.latency);
+        [latency, cell("stream", "tag_bw", band.sizes, band.stream)]
+    };
+    // Those of the first band are short.
+    bands(Topology::Host, extent).iter().skip(1).flat_map(both).collect()
+}
+
 /// What the ICRC takes: the same without.
 fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false, sockets: false };
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false, cma: false, sockets: false };
         Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -180,13 +205,13 @@ fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
 /// The same over UDP sockets, which need no privilege: what stands beside the kernel's own, and beside others that use them.
 fn over_sockets(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, sockets: true };
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, cma: false, sockets: true };
         Cell::new(place, "over udp", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
         let latency = cell("latency", "raw_lat,send_lat,tag_lat", band.sizes, band.latency);
-        // Bare frames have no flow control: a stream of them is lost at the receiver's buffer.
-        [latency, cell("stream", "send_bw,write_bw,tag_bw", band.sizes, band.stream)]
+        // Bare frames have no flow control: of a stream of them some are lost at the receiver's buffer.
+        [latency, cell("stream", "raw_bw,send_bw,write_bw,tag_bw", band.sizes, band.stream)]
     };
     bands(Topology::Veth, extent).iter().flat_map(both).collect()
 }
@@ -196,7 +221,16 @@ fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(Topology::Vhost, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf { tests, sizes: band.sizes, iters, options, loss: None, icrc: true, sockets: false };
+            let tool = RociPerf {
+                tests,
+                sizes: band.sizes,
+                iters,
+                options,
+                loss: None,
+                icrc: true,
+                cma: false,
+                sockets: false,
+            };
             cells.push(Cell::new(Topology::Vhost, "ours", format!("{label} {}", band.sizes), tool));
         };
         let is_longer_than_the_ring = band.sizes == VHOST_LOSES;
@@ -211,7 +245,7 @@ fn vhost(extent: Extent) -> Vec<Cell> {
 /// Operations on a peer's memory, each until its end is known, and active messages.
 fn one_sided(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: String, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, sockets: false };
+        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, cma: false, sockets: false };
         Cell::new(place, "one-sided", label, tool)
     };
     let of_band = |band: &Band| {
@@ -260,7 +294,7 @@ fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
 fn windows(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 2_000 } else { 10_000 };
     let (tests, sizes) = ("send_bw,write_bw,read_bw,tag_bw", "64,4096,65536");
-    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true, sockets: false };
+    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true, cma: false, sockets: false };
     Cell::new(Topology::Host, "scale", "messages under way", tool)
 }
 
@@ -276,6 +310,7 @@ fn losses(extent: Extent) -> Vec<Cell> {
             options: "",
             loss: Some(loss),
             icrc: true,
+            cma: false,
             sockets: false,
         };
         let tcp = Loop { loss: Some(loss), ..a_loop("tcp", "kernel TCP", "65536", millis) };
@@ -291,7 +326,7 @@ fn losses_over_sockets(extent: Extent) -> Vec<Cell> {
     let (tests, sizes, options) = ("write_bw,tag_bw", "65536", "");
     let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
     let cell = |loss| {
-        let tool = RociPerf { tests, sizes, iters, options, loss: Some(loss), icrc: true, sockets: true };
+        let tool = RociPerf { tests, sizes, iters, options, loss: Some(loss), icrc: true, cma: false, sockets: true };
         Cell::new(Topology::Host, "loss", format!("over udp {} %", f64::from(loss) / 100.0), tool)
     };
     LOSSES.into_iter().map(cell).collect()
@@ -307,6 +342,7 @@ fn connections(extent: Extent) -> [Cell; 2] {
         options: CONNECTIONS,
         loss: None,
         icrc: true,
+        cma: false,
         sockets: false,
     };
     let tcp = Loop { options: CONNECTIONS, ..a_loop("tcp", "kernel TCP", "64", 100) };

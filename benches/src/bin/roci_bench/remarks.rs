@@ -15,6 +15,8 @@ pub(crate) const LEGEND: &str = "\
     | `put`, `get`, `fadd`, `am` | one-sided operations, each until its end is known, and active messages |\n\
     | ..., `over UDP` | the same over UDP sockets, which need no privilege |\n\
     | ..., `unread` | the same, and the receiver does not look at what arrives, as the others do not |\n\
+    | ..., `CMA` | the same, and the kernel copies the message from process to process (Cross Memory Attach): no packet \
+    carries it |\n\
     | ..., `no ICRC` | the same without the checksum of RoCEv2's packets |\n\
     | `tag, dedicated engine` | the engine is a thread of its own, which shares a processor with its application by \
     turns |\n\

@@ -20,6 +20,8 @@ pub(crate) struct RociPerf {
     pub(crate) loss: Option<u32>,
     /// Whether packets carry an ICRC.
     pub(crate) icrc: bool,
+    /// Whether the kernel copies long messages between the two processes, which no packet carries.
+    pub(crate) cma: bool,
     /// Over UDP sockets instead of the place's usual device.
     pub(crate) sockets: bool,
 }
@@ -77,7 +79,9 @@ impl Tool for RociPerf {
     fn lines(&self, stage: &RunSetup, place: Topology, port: &str) -> Lines {
         let line = |side| {
             let line = CommandLine::new(side, [word(&stage.roci)].into_iter().chain(self.arguments()));
-            if self.icrc { line } else { line.with("ROCI_ICRC", "off") }
+            let line = if self.icrc { line } else { line.with("ROCI_ICRC", "off") };
+            // What is measured is the device alone unless this is set.
+            if self.cma { line.with("ROCI_LOCAL", "memif") } else { line }
         };
         let with = |mut line: CommandLine, words: &[&str]| {
             line.words.extend(words.iter().map(|&word| word.to_owned()));
@@ -105,7 +109,8 @@ impl Tool for RociPerf {
     }
 
     fn parse(&self, stdout: &str) -> Result<Vec<Reading>, NoReadings> {
-        let all = readings(stdout, Self::series)?;
+        let series = |row: &Value| Self::series(row) + if self.cma { ", CMA" } else { "" };
+        let all = readings(stdout, series)?;
         if let Some(row) = self.missing_row(stdout) {
             return Err(NoReadings::NoRowOf(row));
         }
@@ -125,6 +130,7 @@ mod tests {
         options: "--touch --engine inline",
         loss: Some(10),
         icrc: true,
+        cma: false,
         sockets: false,
     };
 
