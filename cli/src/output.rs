@@ -26,3 +26,12 @@ pub(crate) fn bytes(count: u64) -> String {
         None => format!("{count} B"),
     }
 }
+
+/// A time in the unit that people read.
+pub(crate) fn nanoseconds(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    match UNITS.into_iter().find(|(unit, _)| count >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", count as f64 / unit as f64),
+        None => format!("{count} ns"),
+    }
+}

@@ -27,7 +27,9 @@ fn table() -> String {
             String::new()
         };
         let first = reason.split_once(". ").map_or(reason.as_str(), |(first, _)| first).trim_end_matches('.');
-        let _ = writeln!(table, "| `{}` | {value} | {}{unit} | {first} |", word("environment"), word("range"));
+        // A row that cannot break makes the table wider than its page.
+        let range = word("range").replace("\\|", ", ");
+        let _ = writeln!(table, "| `{}` | {value} | {range}{unit} | {first} |", word("environment"));
     }
     table
 }

@@ -32,8 +32,9 @@ impl fmt::Display for ScenarioRow {
 const INTRODUCTION: &str = "\
 # Interoperation with Linux's `rdma_rxe`
 
-Linux in a QEMU guest, one column for each kernel; `scripts/lab interop [--kernel SERIES] --table FILE` writes a kernel's
-column and leaves the others as they are.
+Each scenario connects this stack to `rdma_rxe`, Linux's software RoCEv2, in a QEMU guest. In `..._ours` this stack requests, in
+`..._theirs` the guest does. *We* and *ours* are this stack. There is a column for each kernel: `scripts/lab interop [--kernel SERIES]
+--table FILE` writes one and leaves the others as they are.
 ";
 
 const NOTES: &str = "
@@ -51,10 +52,10 @@ the second case by its packets.
 it went on with a WRITE of no bytes that was never posted, under the PSN of the next request, and gave the later ones a PSN
 too many; its queue pair fell silent. The scenario knows such a round by the PSN.
 
-Rounds that fail after one of these two are counted apart; the scenario fails where more than one in 500 do.
+Rounds that fail after one of the last two faults are counted apart. The scenario fails if more than one in 500 do.
 
-After each scenario a lint looks at every frame that either end has sent; our end must keep all of its rules. What rxe is
-known to do otherwise:
+After each scenario a lint checks every frame that either end has sent against IBTA's rules. This stack must keep all of them. `rdma_rxe`
+is known to break these:
 
 ";
 

@@ -12,10 +12,11 @@ pub(crate) fn markdown(results: &Results, heading: &str, figure: &str) -> String
     let miss = crossover(&results.costs, |costs| costs.miss);
     let hit = crossover(&results.costs, |costs| costs.hit);
     format!(
-        "# Registering memory, and finding it registered\n\n{heading}\n\n![]({figure})\n\nRegistering is mlock(2) here, \
-         with `ROCI_DREG_PIN=lock`; the processor copies from memory that its caches may hold. A miss is the first use of \
-         memory that was mapped where other memory had been registered: it ends the old registration and has the new one \
-         watched.\n\nA hit is cheaper than copying {hit}. A miss is cheaper than copying {miss}, and registering for \
+        "# Registering memory, and finding it registered\n\n{heading}\n\n![Cost by size, and hits by working set]({figure})\n\nMemory of \
+         the application's own must be registered before a device reads it. A [cache](internals/memory.md#registration) keeps \
+         registrations beyond their use. A *hit* finds the memory registered. A *miss* is the first use of memory that was \
+         mapped where other memory had been registered: it ends the old registration, and has the new one watched. Registering \
+         is mlock(2) here (`ROCI_DREG_PIN=lock`). *Copied* is a copy by the processor, from memory that its caches may hold.\n\nA hit is cheaper than copying {hit}. A miss is cheaper than copying {miss}, and registering for \
          each use {each_use}.\n\n\
          ## One use, in ns\n\n| | copied | registered for each use | cache miss | cache hit |\n|---|---:|---:|---:|---:|\n\
          {costs}\n## munmap, in ns\n\n\

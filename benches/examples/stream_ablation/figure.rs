@@ -41,7 +41,7 @@ fn panel(area: &Area<'_>, rows: &Rows, kind: Kind, caption: &str) -> Result<(), 
     let mut chart = ChartBuilder::on(area)
         .margin(14)
         .caption(caption, ("sans-serif", 18))
-        .x_label_area_size(36)
+        .x_label_area_size(46)
         .y_label_area_size(52)
         .build_cartesian_2d(
             (first as f64..last as f64).log_scale().base(2.0),
@@ -52,6 +52,7 @@ fn panel(area: &Area<'_>, rows: &Rows, kind: Kind, caption: &str) -> Result<(), 
         .light_line_style(WHITE)
         .label_style(FONT)
         .x_labels(sizes.len())
+        .x_desc("bytes of a message")
         .x_label_formatter(&|size| show(size.round() as u64))
         .y_label_formatter(&|value| if *value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") })
         .draw()?;
@@ -62,8 +63,10 @@ fn panel(area: &Area<'_>, rows: &Rows, kind: Kind, caption: &str) -> Result<(), 
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style);
         chart.draw_series(line)?.label(label).legend(legend);
     }
-    // Both rise to the right.
-    let place = SeriesLabelPosition::UpperLeft;
-    chart.configure_series_labels().position(place).label_font(FONT).background_style(WHITE.mix(0.8)).draw()?;
+    // The names are those of both panels. Latency rises to the right, and leaves them room; bandwidth does not.
+    if kind == Kind::Latency {
+        let place = SeriesLabelPosition::UpperLeft;
+        chart.configure_series_labels().position(place).label_font(FONT).background_style(WHITE.mix(0.8)).draw()?;
+    }
     Ok(())
 }

@@ -2,13 +2,21 @@
 
 use crate::rows::{Kind, Rows, SERIES, show};
 
+/// What is measured.
+const STEPS: &str = "A byte stream is a ring in registered memory at the receiver ([protocols](protocols.md#byte-streams)). This \
+                     page measures what each of its optimizations buys; each column has those before it as well.\n\n\
+                     - *basic*: the data, the new head and the new tail are three WRITEs.\n\
+                     - *piggyback*: one WRITE for a chunk. Tails are delayed, and go with chunks of the other direction.\n\
+                     - *pipelining*: a chunk is copied while the one before it is on its way.\n\
+                     - *zero-copy*: a long payload stays where it is, and the receiver fetches it by a READ.";
+
 /// The whole document.
 pub(crate) fn markdown(rows: &Rows, heading: &str, figure: &str) -> String {
     let latency = table(rows, Kind::Latency);
     let bandwidth = table(rows, Kind::Bandwidth);
     let rounds = rows.rounds();
     format!(
-        "# Byte streams, step by step\n\n{heading}\n\n![]({figure})\n\nMedians of {rounds} rounds, in each of which \
+        "# Byte streams, step by step\n\n{STEPS}\n\n{heading}\n\n![Latency and bandwidth of each step]({figure})\n\nMedians of {rounds} rounds, in each of which \
          everything was measured in turn. Behind each is its ratio to bare frames on the same port: the median of the \
          rounds' own ratios.\n\n## Half a round trip, p50, in us\n\n{latency}\n## Bandwidth, in GB/s\n\n{bandwidth}"
     )

@@ -25,12 +25,17 @@ pub(crate) use run::{
 
 /// RDMA semantics and MPI-class messaging over RoCEv2, in userspace, with or without privilege.
 #[derive(Parser)]
-#[command(name = "roci", version, disable_help_subcommand = true, arg_required_else_help = false)]
+#[command(name = "roci", version, disable_help_subcommand = true, arg_required_else_help = false, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: RociCommand,
 }
 
+const EXAMPLES: &str = "Examples:
+  roci run -n 2 roci soak --seconds 5         two ranks on this host exchange verified messages
+  roci perf tag_lat,tag_bw --size 8,1MiB      latency and bandwidth between two ranks
+  roci doctor --device udp                    what this machine lacks for a device
+'roci COMMAND --help' has the options of a command.";
 const RUN_EXAMPLES: &str = "Examples:
   roci run -n 4 roci soak --seconds 10
   roci run -n 8 -hosts node1:4,node2:4 --prefix ./solver input
@@ -56,32 +61,32 @@ pub(crate) enum RociCommand {
     /// Measure latency and bandwidth between two ranks
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfOptions),
-    /// Verified all-to-all traffic between all ranks of the job it is started in
+    /// Send verified messages between all ranks of a job; start it with `roci run`
     Soak(SoakOptions),
-    /// Exchange a file between the two ranks of the job it is started in, both ways, and compare its digests
+    /// Exchange a file between the two ranks of a job, both ways, and compare digests; start it with `roci run -n 2`
     Exchange(ExchangeOptions),
     /// Print the RoCEv2 packets of a capture
     Decode(DecodeOptions),
-    /// Print the rules of IBTA that the packets of a capture break; status 1 where there is one
+    /// Print which rules of IBTA the packets of a capture break; status 1 if they break one
     Lint(LintOptions),
     /// Print devices, this configuration, and what a knob means
     Info(InfoOptions),
-    /// Say what this machine lacks for a device, and the command that mends it; status 1 where the device would not run
+    /// Say what this machine lacks for a device, and the command that mends it; status 1 if the device would not run
     Doctor(DoctorOptions),
-    /// Make huge pages, say which there are, or take back what was made: status, set N, undo (the script hugepages)
+    /// Make huge pages, list them, or give them back: status, set N, undo
     #[command(disable_help_flag = true)]
     Hugepages(ToolOptions),
-    /// Give a NIC to user space, or back to the kernel: status, bind, unbind (the script bind-nic)
+    /// Give a NIC to user space, or back to the kernel: status, bind, unbind
     #[command(disable_help_flag = true)]
     BindNic(ToolOptions),
     /// Show what running workers count and wait for
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatOptions),
-    /// Run the reliable connection through the simulated, hostile network
+    /// Run the reliable connection over a simulated network that loses, repeats and reorders packets
     Sim(SimOptions),
-    /// Print what a shell needs to complete this command's words
+    /// Print a completion script for a shell
     Completions(CompletionsOptions),
-    /// Write manual pages, for this command and each of its own
+    /// Write manual pages, one for each command
     Man(ManOptions),
     /// What `run` starts for each rank
     #[command(hide = true)]
@@ -94,7 +99,7 @@ pub(crate) enum RociCommand {
 /// What a script is given.
 #[derive(Args)]
 pub(crate) struct ToolOptions {
-    /// What to do; without it, how to use the script
+    /// What to do; without it, the usage is printed
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<OsString>,
 }
@@ -105,7 +110,7 @@ pub(crate) struct PortOptions {
     /// memif, vhost, udp, udp:ADDRESS, af_packet:IFACE, pci:ADDRESS; %r stands for the rank
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// A raw EAL line instead of a device
+    /// A DPDK EAL line instead of a device; its first port is used
     #[arg(long, value_name = "ARGUMENTS", conflicts_with = "device", allow_hyphen_values = true)]
     pub(crate) eal: Option<String>,
 }
@@ -115,7 +120,7 @@ pub(crate) struct PortOptions {
 pub(crate) struct DeviceOptions {
     #[command(flatten)]
     pub(crate) port: PortOptions,
-    /// Faults injected on the live link: loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7
+    /// Inject faults into sent frames: loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=7
     #[arg(long, value_name = "PLAN")]
     pub(crate) faults: Option<Faults>,
     /// Write the frames of each rank's first port to this file; %r stands for the rank
@@ -170,19 +175,19 @@ fn configure(
 
 #[derive(Args)]
 pub(crate) struct SoakOptions {
-    /// How long
+    /// How many seconds to run
     #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(crate) seconds: u64,
     /// The longest message
     #[arg(long, default_value = "64KiB", value_name = "B", value_parser = soak_size)]
     pub(crate) max_size: usize,
-    /// The seed of sizes, tags and contents
+    /// The seed that sizes, tags and contents follow from
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
     /// Where the workers run
     #[arg(long, value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -205,7 +210,7 @@ pub(crate) struct DecodeOptions {
     /// A capture, pcap or pcapng
     #[arg(required_unless_present = "dissector")]
     pub(crate) file: Option<PathBuf>,
-    /// One JSON object a packet, or a conversation
+    /// Print one JSON object for each packet or conversation
     #[arg(long)]
     pub(crate) json: bool,
     /// Which time of a packet is printed
@@ -220,13 +225,13 @@ pub(crate) struct DecodeOptions {
     /// Only packets whose name contains this, such as SEND, or RC_ACK
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) opcode: Vec<String>,
-    /// Only packets that something is wrong with, or that say so
+    /// Only packets that show trouble
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Only>,
-    /// One line for all packets from a host to a queue pair
+    /// Print one line for all packets from a host to a queue pair
     #[arg(long, conflicts_with_all = ["qpn", "host", "opcode", "only"])]
     pub(crate) conversations: bool,
-    /// Print a dissector for Wireshark, of what is not RoCEv2's but ours: `roci decode --dissector > rocinante.lua`
+    /// Print a Wireshark dissector for what this stack adds to RoCEv2: `roci decode --dissector > rocinante.lua`
     #[arg(long, conflicts_with_all = ["file", "json", "conversations"])]
     pub(crate) dissector: bool,
 }
@@ -238,7 +243,7 @@ pub(crate) struct LintOptions {
     /// A P_Key that packets may have; several are separated by commas
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_values_t = [Pkey::DEFAULT])]
     pub(crate) pkey: Vec<Pkey>,
-    /// One JSON object a finding
+    /// Print one JSON object for each finding
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -253,16 +258,16 @@ pub(crate) struct InfoOptions {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) device: PortOptions,
-    /// Knobs from this file, as `run` takes it
+    /// Read knobs from this file, as `run` does
     #[arg(long, value_name = "FILE")]
     pub(crate) paramfile: Option<PathBuf>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// A parameter file with every default
+    /// Print a parameter file with every default
     #[arg(long, conflicts_with = "json")]
     pub(crate) sample: bool,
-    /// Which protocol carries which lengths, and why; within a job, to each peer
+    /// Print which protocol carries which lengths, and why; within a job, for each peer
     #[arg(long, conflicts_with = "sample")]
     pub(crate) protocols: bool,
     /// Open the device's port as a worker would, and print its queues, how frames are spread over them, and which checksums
@@ -275,31 +280,31 @@ pub(crate) struct InfoOptions {
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub(crate) port: PortOptions,
-    /// Also what concerns other devices only
+    /// Also look at what only other devices need
     #[arg(long)]
     pub(crate) all: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct StatOptions {
-    /// Only this process, with all that it counts and waits for
+    /// Only this process, with all that --wide shows
     pub(crate) pid: Option<u32>,
-    /// All that workers wait for, and each peer
+    /// Also what each worker waits for, its peers, and histograms
     #[arg(long)]
     pub(crate) wide: bool,
-    /// Print one page, as is done for a pipe
+    /// Print one page, and end; so it is in a pipe
     #[arg(long)]
     pub(crate) once: bool,
-    /// How often the page is drawn, and over what rates are taken
+    /// Seconds between two pages, over which rates are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) interval: u64,
-    /// One JSON array, with every counter
+    /// Print a JSON array, with every counter
     #[arg(long, conflicts_with_all = ["once", "prometheus"])]
     pub(crate) json: bool,
-    /// Prometheus' text format, with every counter
+    /// Print Prometheus' text format, with every counter
     #[arg(long, conflicts_with = "once")]
     pub(crate) prometheus: bool,
 }
@@ -313,7 +318,7 @@ pub(crate) struct CompletionsOptions {
 
 #[derive(Args)]
 pub(crate) struct ManOptions {
-    /// Where to, as in /usr/local/share/man/man1
+    /// The directory to write to, such as /usr/local/share/man/man1
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }

@@ -11,9 +11,10 @@ use crate::commands::perf::{EngineMode, MOST_IN_FLIGHT, PayloadMemory, PerfTest,
 
 #[derive(Args)]
 pub(crate) struct PerfOptions {
-    /// send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat tag_lat tag_bw stream_lat stream_bw
-    /// put_lat put_bw get_lat get_bw fadd_lat am_lat am_rate raw_lat raw_bw, several with commas; of puts, gets, fadd_lat,
-    /// read_lat and atomic_lat a latency lasts until the end is known here, of the others it is half a round trip
+    /// One test, or several with commas: send_lat send_bw send_rate write_lat write_bw read_lat read_bw atomic_lat (verbs),
+    /// tag_lat tag_bw (tagged messages), stream_lat stream_bw (byte streams), put_lat put_bw get_lat get_bw fadd_lat
+    /// (one-sided), am_lat am_rate (active messages), raw_lat raw_bw (bare frames). A latency is half a round trip, but of
+    /// reads, atomics, puts, gets and fadd_lat it is the time until the operation has ended
     #[arg(value_name = "TEST", required_unless_present = "perftest")]
     pub(crate) tests: Option<TestList>,
     /// The server, HOST:PORT; without it both sides run on this host, each on a processor of its own
@@ -21,13 +22,13 @@ pub(crate) struct PerfOptions {
     pub(crate) peer: Option<String>,
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Serve one client of perftest's, an unmodified ib_TEST, on a network device: send_lat send_bw write_lat write_bw
-    /// read_lat read_bw atomic_lat atomic_bw; with its --size, or --all, and of write_lat its --iters (-n)
+    /// Serve one unmodified client of perftest, ib_TEST, on a network device: send_lat send_bw write_lat write_bw read_lat
+    /// read_bw atomic_lat atomic_bw. Give the client's size as --size or --all, and for write_lat its -n as --iters
     #[arg(long, value_name = "TEST", conflicts_with_all = [
         "tests", "peer", "no_verify", "touch", "stream", "connections", "depth", "memory", "engine",
     ])]
     pub(crate) perftest: Option<roci_perftest::Test>,
-    /// The client of --perftest runs all sizes (-a)
+    /// The client of --perftest runs all sizes (its option -a)
     #[arg(long, requires = "perftest", conflicts_with_all = ["tests", "size"])]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -35,30 +36,31 @@ pub(crate) struct PerfOptions {
     /// Message sizes, such as 8,4KiB,1MiB
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = message_size)]
     pub(crate) size: Vec<usize>,
-    /// Messages of each size; chosen by size without it, and 1000 for --perftest write_lat
+    /// Messages of each size [default: chosen by size; 1000 for --perftest write_lat]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) iters: Option<u64>,
-    /// One JSON object a row
+    /// Print one JSON object for each row
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not compare payloads
+    /// Do not compare received payloads with what was sent
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// Write and read every byte of bare frames (raw_lat, raw_bw), as all other tests do anyway
+    /// Write and read every byte of bare frames, too (raw_lat, raw_bw); all other tests do so anyway
     #[arg(long)]
     pub(crate) touch: bool,
-    /// The optimizations of byte streams, up to this step
+    /// Use the optimizations of byte streams up to this step
     #[arg(long, value_name = "STEP", value_enum, default_value_t = UpToStep::Zerocopy)]
     pub(crate) stream: UpToStep,
     #[command(flatten)]
     pub(crate) modes: PerfModes,
-    /// Messages that send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw have under way, such as 1,4,16; up to 64 and 4 MiB without it
+    /// Messages under way at once in send_bw, write_bw, read_bw, tag_bw, put_bw and get_bw, such as 1,4,16 [default: 64, and at
+    /// most 4 MiB together]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth)]
     pub(crate) depth: Vec<usize>,
     /// Whose memory holds the payloads of send, write and read tests
     #[arg(long, value_name = "WHOSE", value_enum, default_value_t = PayloadMemory::Arena)]
     pub(crate) memory: PayloadMemory,
-    /// Where the worker lives of tests of tags, streams, puts, gets, fadd_lat and active messages
+    /// Where the worker runs, in all tests but those of verbs and bare frames
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EngineMode::Inline)]
     pub(crate) engine: EngineMode,
 }
@@ -66,17 +68,17 @@ pub(crate) struct PerfOptions {
 /// What a measurement does otherwise than by itself.
 #[derive(Args)]
 pub(crate) struct PerfModes {
-    /// Measure for so many seconds each size, and not a number of messages
+    /// Measure each size for so many seconds, instead of a number of messages
     #[arg(long, short = 'D', value_name = "SECONDS", conflicts_with_all = ["iters", "perftest"],
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) duration: Option<u64>,
-    /// Both sides send at once, in send_bw, write_bw, read_bw and tag_bw; a row has the sum
+    /// Send from both sides at once in send_bw, write_bw, read_bw and tag_bw; a row has the sum
     #[arg(long, short, conflicts_with = "perftest")]
     pub(crate) bidirectional: bool,
     /// Send datagrams (UD) in send_lat and send_bw; a row says how many were lost
     #[arg(long, conflicts_with_all = ["perftest", "bidirectional", "connections", "memory"])]
     pub(crate) ud: bool,
-    /// Queue pairs that take turns in send_bw, write_bw, read_bw and send_rate, such as 1,64,1024; up to 64 but in send_rate
+    /// Queue pairs that take turns in send_bw, write_bw, read_bw (up to 64) and send_rate (up to 4096), such as 1,16,64
     #[arg(long = "qps", visible_alias = "connections", short, value_name = "COUNTS", value_delimiter = ',',
         value_parser = connection_count)]
     pub(crate) connections: Vec<usize>,
@@ -85,7 +87,8 @@ pub(crate) struct PerfModes {
 /// The server of two processes that were not started together.
 #[derive(Args)]
 pub(crate) struct ServerOptions {
-    /// Be the server at this ADDRESS:PORT, of one client after the other; of --perftest it is 0.0.0.0:18515 otherwise, and serves one
+    /// Be the server, at this ADDRESS:PORT: serve one client after the other; --perftest serves one [default for --perftest:
+    /// 0.0.0.0:18515]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
     /// Serve one client, and end

@@ -11,30 +11,30 @@ use super::DeviceOptions;
 
 #[derive(Args)]
 pub(crate) struct RunOptions {
-    /// How many ranks to start: up to 1024 over udp, and up to 32 over memif and vhost, where each has a port to every other
+    /// How many ranks to start: up to 1024 over udp, up to 32 over memif and vhost
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
     pub(crate) ranks: u64,
     #[command(flatten)]
     pub(crate) device: DeviceOptions,
-    /// Knobs, one NAME = "VALUE" a line; the environment goes before it
+    /// A file of knobs, one NAME = "VALUE" a line; the environment overrides it
     #[arg(long, value_name = "FILE")]
     pub(crate) paramfile: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) processes: ProcessOptions,
     #[command(flatten)]
     pub(crate) hosts: HostOptions,
-    /// An environment variable for all ranks, with this value or its own; other hosts get the whole environment anyway, but for
-    /// what is a host's own
+    /// Set an environment variable for all ranks, to VALUE or to its value here. Other hosts get the whole environment anyway, without what belongs to one
+    /// host, such as HOME
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) environment: Vec<String>,
-    /// The ranks' working directory, on every host; where this command runs, without it
+    /// The ranks' working directory on every host [default: that of this command]
     #[arg(long = "wdir", value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) terminal: TerminalOptions,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
-    /// After a rank has failed the others may go on so long, before they get SIGTERM, and again before they are killed
+    /// How long the other ranks may go on after one has failed, before they get SIGTERM; after as long again they are killed
     #[arg(long, value_name = "SECONDS", default_value_t = EXIT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) exit_timeout: u64,
     /// Print the lines that start the job by hand, and start nothing
@@ -48,10 +48,10 @@ pub(crate) struct RunOptions {
 /// What each process of the job gets.
 #[derive(Args)]
 pub(crate) struct ProcessOptions {
-    /// Ranks of each process, a thread each, for programs that take it (roci soak); they can share a NIC's queues (ROCI_QUEUES)
+    /// Ranks of each process, a thread each, for programs that can do that (roci soak); they may share a NIC (ROCI_QUEUES)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     pub(crate) workers: u64,
-    /// Give each rank a processor of its own, round robin
+    /// Pin each rank to a processor of its own
     #[arg(long)]
     pub(crate) pin: bool,
 }
@@ -59,13 +59,13 @@ pub(crate) struct ProcessOptions {
 /// Where the ranks run.
 #[derive(Args)]
 pub(crate) struct HostOptions {
-    /// Hosts, with commas: each as often as it gets processes, or HOST:N; the list begins again where it is too short
+    /// Hosts, with commas: one process for each name, N for HOST:N; a list that is too short begins again
     #[arg(long, value_name = "HOST,..", conflicts_with = "hostfile")]
     pub(crate) hosts: Option<String>,
-    /// A file of hosts, one a line
+    /// A file of hosts, one HOST or HOST:N a line
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
-    /// What starts a command on another host; the host's name takes the place of %h, or stands behind it
+    /// The command that starts another one on a host; the host's name replaces %h, or is appended
     #[arg(long, value_name = "COMMAND", default_value = REMOTE_SHELL)]
     pub(crate) remote_shell: String,
 }
@@ -76,7 +76,7 @@ pub(crate) struct TerminalOptions {
     /// Run each rank in a terminal of its own
     #[arg(long)]
     pub(crate) xterm: bool,
-    /// Run each rank in a debugger: in a window of tmux's inside tmux, else in an xterm
+    /// Run each rank in a debugger, in a window of tmux inside tmux, else in an xterm
     #[arg(long)]
     pub(crate) debug: bool,
     /// The debugger
@@ -87,10 +87,10 @@ pub(crate) struct TerminalOptions {
 /// What becomes of the ranks' output.
 #[derive(Args)]
 pub(crate) struct OutputOptions {
-    /// Put each line of output behind its rank in brackets
+    /// Put the rank in brackets before each line of output
     #[arg(long)]
     pub(crate) prefix: bool,
-    /// Write the output of each rank to this file of this host; %r stands for the rank
+    /// Write the output of each rank to this file on this host; %r stands for the rank
     #[arg(long, value_name = "FILE", conflicts_with = "prefix")]
     pub(crate) output: Option<String>,
 }

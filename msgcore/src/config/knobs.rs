@@ -128,13 +128,13 @@ knobs! {
     vlan: Option<u16> = None, "VLAN id", "1..4094", |text| optional_number(text, 1, 4094), show_optional;
     /// The partition that ranks are in, as a P_Key: packets of another one are dropped. The highest bit says whether this rank is a full member; two limited members do not reach each other.
     pkey: Pkey = Pkey::DEFAULT, "P_Key", "0x0001..0x7fff, 0x8001..0xffff", |text| Ok(text.trim().parse()?), ToString::to_string;
-    /// The way to ranks on other links.
+    /// The router to ranks on other links.
     gateway: Option<IpAddr> = None, "address", "IPv4 or IPv6", parse_optional, show_optional;
     /// Stations that are never asked for by ARP or neighbour discovery, such as 10.0.0.1=02:00:00:00:00:01, separated by commas.
     neighbours: Vec<(IpAddr, MacAddr)> = Vec::new(), "addresses", "IP=MAC,...", parse_neighbours, |neighbours| show_neighbours(neighbours);
-    /// Memory for messages, reserved at once; huge pages of a pool are touched at once, others as they are used.
+    /// Bytes of the arena, the memory that messages are sent from and received in, reserved at once; huge pages of a pool are touched at once, others as they are used.
     arena_size: usize = 1 << 30, "bytes", "16MiB..64GiB", |text| size(text, 16 << 20, 64 << 30), show_size;
-    /// Pages of that memory: auto takes the largest that can be had and are not wasted, 1g and 2m are those of the kernel's pools (roci hugepages makes them), thp are ordinary memory that the kernel makes huge pages of. All but auto insist.
+    /// Pages of the arena: auto takes the largest that can be had and are not wasted, 1g and 2m are those of the kernel's pools (roci hugepages makes them), thp are ordinary memory that the kernel makes huge pages of. All but auto insist.
     arena_pages: PageChoice = PageChoice::Auto, "pages", "auto, 1g, 2m, thp, 4k", |text| choose(PAGES, text), |value| name_of(PAGES, value);
     /// Packets whose payload is at least so long are sent from where it lies, where the device can (roci info); off copies all. Measured over memif, which copies once more itself: packets of 4 KiB gain 1 to 5 %, of 8 KiB between -4 and 14 %, shorter ones lose up to 38 %. A NIC that reads memory itself may gain from less.
     zcopy_threshold: Option<usize> = Some(4096), "bytes", "off, 1..8192", |text| optional_size(text, 1, 8192), show_optional_size;
@@ -158,7 +158,7 @@ knobs! {
     icrc: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Congestion control between ranks: dcqcn needs switches that mark packets, delay needs nothing; a link of two needs none.
     congestion: Algorithm = Algorithm::Unlimited, "algorithm", "none, dcqcn, delay", |text| choose(ALGORITHMS, text), |value| name_of(ALGORITHMS, value);
-    /// The link's speed, where congestion control starts from.
+    /// The link's speed, from which congestion control starts.
     link_rate: u64 = 100_000_000_000, "bits/s", "1000000..1000000000000", |text| number(text, 1_000_000, 1_000_000_000_000), ToString::to_string;
     /// The DSCP of packets between ranks, by which switches choose a queue; RoCE's lossless class is often 26. Who is asked by RDMA-CM takes the asker's.
     dscp: u8 = 0, "DSCP", "0..63", |text| number(text, 0, 63), ToString::to_string;
@@ -170,7 +170,7 @@ knobs! {
     window: u32 = 128, "packets", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// The first wait for an acknowledgement; longer than a scheduler's slice costs nothing without loss, shorter ones retransmit in vain.
     ack_timeout_us: u64 = 2_000, "us", "10..10000000", |text| number(text, 10, 10_000_000), ToString::to_string;
-    /// Waits double up to this one: a peer that computes and does not poll must not be flooded.
+    /// The longest wait for an acknowledgement, up to which waits double: a peer that computes and does not poll must not be flooded.
     ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
     /// Waits in a row until a peer is given up: with the two timeouts, about 10 min. It is for peers that live and do not answer, which may compute so long without a call, or be stopped: a process that has ended is known sooner, by its link or by the launcher.
     retry_limit: u32 = 2_400, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
@@ -188,7 +188,7 @@ knobs! {
     peers: usize = 1024, "peers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
     /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Ranks of a job of more than 129 share one queue of receives among all peers, unless this knob or receive_queues is set. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
     credits: u16 = 128, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;
-    /// Bytes of such a buffer, with 40 of header; a message that fits is sent eagerly; receive_queues overrules it.
+    /// Bytes of a vbuf, the buffer that an eager message is sent from and received in, 40 bytes of header among them; a message that fits is sent eagerly; receive_queues overrules it.
     vbuf_size: usize = 8192, "bytes", "256..1MiB", |text| size(text, 256, 1 << 20), show_size;
     /// Receive queues in Open MPI's notation, such as P,512,64,32,16,7:S,8KiB,1024,512,128,256,48: P for each peer, with credits, S shared by all peers; empty gives one for each peer, of credits and vbuf_size.
     receive_queues: Option<ReceiveQueues> = None, "queues", "P,size,num[,low[,win[,rsv]]] or S,size,num[,low[,maxsends[,init[,limit]]]], up to 8 separated by :", parse_optional, show_optional;
@@ -196,11 +196,11 @@ knobs! {
     credit_preserve: u16 = 4, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
     /// Credits owed to a peer that are worth a message of their own when the peer has no more than credit_preserve; fewer are raised to what the reserve of receives allows.
     credit_notify_threshold: u16 = 5, "messages", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
-    /// Send buffers made at the start, for each receive queue ...
+    /// Send buffers (vbufs) made at the start, for each receive queue.
     vbuf_pool: usize = 128, "buffers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
-    /// ... and made at once when there is none, for sending or for receiving ...
+    /// Buffers made together when none is left, for sending or for receiving.
     vbuf_secondary_pool: usize = 32, "buffers", "1..4096", |text| number(text, 1, 4096), ToString::to_string;
-    /// ... until there are so many for sending; then messages wait. A peer to which nothing is under way may have one more.
+    /// The most send buffers of a receive queue; when all are in use, messages wait. A peer to which nothing is under way may have one more.
     vbuf_max: usize = 4096, "buffers", "16..1048576", |text| number(text, 16, 1_048_576), ToString::to_string;
     /// The longest message that is sent eagerly; one that no vbuf holds goes in a series of them. Unless it is given, it is what a vbuf holds. Longer ones go by rendezvous.
     eager_threshold: usize = 8152, "bytes", "0..1MiB", |text| size(text, 0, 1 << 20), show_size;
@@ -210,7 +210,7 @@ knobs! {
     r3_threshold: usize = 0, "bytes", "0..1GiB", |text| size(text, 0, 1 << 30), show_size;
     /// Rendezvous of at least this length go in pieces, where the protocol is auto, so that other messages get between.
     pipeline_threshold: usize = 64 << 20, "bytes", "64KiB..2GiB", |text| size(text, 64 << 10, 2 << 30), show_size;
-    /// Bytes of a piece.
+    /// Bytes of a piece of a PIPELINE rendezvous.
     pipeline_chunk: usize = 1 << 20, "bytes", "4KiB..64MiB, in multiples of 4KiB", |text| size(text, 4 << 10, 64 << 20).and_then(|bytes| if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err(BadKnobValue::NoMultiple(4096)) }), show_size;
     /// Pieces of one message on their way at once; as many pieces of staging memory are registered at the start, for receives whose own memory cannot be.
     pipeline_depth: usize = 4, "pieces", "1..64", |text| number(text, 1, 64), ToString::to_string;
@@ -220,9 +220,9 @@ knobs! {
     dreg_cache: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
     /// Registered regions of the application's memory, in use or not; for one more the least recently used goes, and where all are in use its bytes are copied. MVICH's cache had 1000, libfabric's has 1024. Of them physmem_pinnable_ratio may be what peers reach of memory that is offered.
     dreg_cache_entries: usize = 4096, "regions", "1..16000", |text| number(text, 1, 16_000), ToString::to_string;
-    /// Bytes of such regions.
+    /// Bytes of all registered regions of the application's memory.
     dreg_cache_limit: usize = 1 << 30, "bytes", "4KiB..1024GiB", |text| size(text, 4 << 10, 1 << 40), show_size;
-    /// What reports that such memory is unmapped: the kernel by userfaultfd, where it may, or nothing, and then nothing is cached. auto takes the better one. With unsafe-none nothing reports it and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel reports nothing: keep them from memory that is sent from, or choose none.
+    /// What reports that registered memory of the application's is unmapped: the kernel by userfaultfd, where it may, or nothing, and then nothing is cached. auto takes the better one. With unsafe-none nothing reports it and all is cached: wrong data is sent once memory comes and goes. Of guard regions (MADV_GUARD_INSTALL) and segments attached over memory (shmat with SHM_REMAP) the kernel reports nothing: keep them from memory that is sent from, or choose none.
     dreg_monitor: MonitorChoice = MonitorChoice::Auto, "monitor", "auto, userfaultfd, none, unsafe-none", |text| choose(MONITORS, text), |value| name_of(MONITORS, value);
     /// What registering is: auto does what the devices need, which is nothing where they copy, and lock has the kernel lock the pages (mlock), so that no transfer waits for one; a lock of the application's own on such a page ends with it.
     dreg_pin: Pin = Pin::Auto, "pin", "auto, lock", |text| choose(PINS, text), |value| name_of(PINS, value);

@@ -80,7 +80,9 @@ impl<L: Link> Worker<L> {
             self.endpoint.services.tag.matching.unexpected_len(),
             self.endpoint.services.tag.matching.unexpected_bytes(),
         )];
-        lines.extend(requests.iter().take(LINES).map(|&request| format!("  {}", self.describe_request(request).0)));
+        lines.extend(
+            requests.iter().take(LINES).map(|&request| format!("  waits for {}", self.describe_request(request).0)),
+        );
         if requests.len() > LINES {
             lines.push(format!("  and {} more", requests.len() - LINES));
         }
@@ -161,7 +163,9 @@ impl<L: Link> Worker<L> {
             TagOperation::Fetching(fetching) => format!("a message of {} that is being fetched", fetching.from),
             TagOperation::Opened(opened) => format!("{} to write a message of {} bytes", opened.from, opened.len),
             TagOperation::Piped(pipe) => format!("{} to write a message in pieces", pipe.from),
-            TagOperation::Elsewhere { peer } => format!("a one-sided operation or a reply of {peer}"),
+            TagOperation::Elsewhere { peer } => {
+                format!("a one-sided operation at {peer}, or its reply to an active message")
+            }
             TagOperation::Waiting { .. } | TagOperation::Multi(_) | TagOperation::Ended(_) => {
                 "a request that is over".to_owned()
             }

@@ -12,7 +12,6 @@ mod registration;
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table};
-use roci_driver::link::dpdk::SEGMENTS;
 use roci_msgcore::Config;
 use roci_msgcore::config::{KNOBS, sample_file};
 use serde_json::json;
@@ -25,13 +24,12 @@ use arena::ArenaInfo;
 
 /// Devices with what they need, what they carry, and whether they send long payloads from where they lie.
 fn known_devices() -> [[String; 4]; 6] {
-    let segments = format!("{SEGMENTS} segments");
     [
         ["memif", "nothing; two processes of one host", "9216 B, no loss", "yes"],
-        ["vhost", "nothing; two processes of one host", "9216 B, no loss", "lower rank"],
+        ["vhost", "nothing; two processes of one host", "9216 B, no loss", "one end"],
         ["udp, udp:ADDRESS", "nothing; any interface", "the interface's", "no"],
         ["af_packet:IFACE", "CAP_NET_RAW, CAP_NET_ADMIN", "1514 B", "yes"],
-        ["pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "1514 B", &segments],
+        ["pci:ADDRESS", "a NIC bound to vfio-pci, hugepages", "1514 B", "if NIC can"],
         ["--eal \"...\"", "what the line needs", "1514 B", "no"],
     ]
     .map(|row| row.map(str::to_owned))

@@ -120,18 +120,20 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
 }
 
-/// The columns and how wide they are: a row is printed when it has been measured, before the next one is known.
-const COLUMNS: [(&str, usize); 10] = [
-    ("test", 28),
-    ("bytes", 10),
-    ("iters", 8),
-    ("min us", 10),
-    ("p50 us", 10),
-    ("p99 us", 10),
-    ("p99.9 us", 10),
-    ("GB/s", 8),
-    ("Mmsg/s", 8),
-    ("errors", 7),
+/// The columns and how wide they are, 79 together: a row is printed when it has been measured, before the next one is known.
+/// The last one, which has no head, says what is unusual about a row.
+const COLUMNS: [(&str, usize); 11] = [
+    ("test", 10),
+    ("bytes", 7),
+    ("iters", 7),
+    ("min us", 7),
+    ("p50 us", 7),
+    ("p99 us", 7),
+    ("p99.9", 7),
+    ("GB/s", 6),
+    ("Mmsg/s", 6),
+    ("errors", 6),
+    ("", 0),
 ];
 
 /// Prints rows as they come, if this rank is the one that prints.
@@ -290,11 +292,12 @@ const fn switch(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-/// Cells below their heads: names to the left, numbers to the right.
+/// Cells below their heads: names to the left, numbers to the right, and behind them what is said of the row.
 fn line(cells: &[String; COLUMNS.len()]) -> String {
     let columns = cells.iter().zip(COLUMNS).enumerate();
     let padded = columns.map(|(at, (cell, (_, width)))| match at {
         0 => format!("{cell:<width$}"),
+        _ if at + 1 == COLUMNS.len() => cell.clone(),
         _ => format!("{cell:>width$}"),
     });
     padded.collect::<Vec<_>>().join(" ").trim_end().to_owned()
@@ -302,8 +305,7 @@ fn line(cells: &[String; COLUMNS.len()]) -> String {
 
 fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let plan = &row.plan;
-    let quantiles =
-        row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(|us| format!("{us:.2}")));
+    let quantiles = row.quantiles().map_or_else(|| [const { String::new() }; 4], |values| values.map(microseconds));
     let mark = if plan.touch { " (touched)" } else { "" };
     let step = plan.stream.map_or_else(String::new, |step| format!(" {}", step.name()));
     let engine = plan.engine.filter(|&engine| engine == EngineMode::Dedicated);
@@ -315,7 +317,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let datagrams = if plan.is_of_datagrams { format!(" (ud{lost})") } else { String::new() };
     let [min, p50, p99, p999] = quantiles;
     [
-        plan.test.name() + mark + &step + &engine + &datagrams + ways + &count + &depth,
+        plan.test.name(),
         plan.size.to_string(),
         plan.iters.to_string(),
         min,
@@ -325,5 +327,11 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         format!("{:.3}", row.gigabytes_per_second()),
         format!("{:.3}", row.million_messages_per_second()),
         row.errors.to_string(),
+        [mark, &step, &engine, &datagrams, ways, &count, &depth].concat().trim_start().to_owned(),
     ]
+}
+
+/// Microseconds in at most seven columns, up to ten seconds.
+fn microseconds(us: f64) -> String {
+    if us < 1000.0 { format!("{us:.2}") } else { format!("{us:.0}") }
 }

@@ -42,9 +42,25 @@ pub(crate) fn run(options: &StatOptions) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         let mut out = std::io::stdout().lock();
-        out.write_all(format!("{CLEAR}{page}").as_bytes())?;
+        out.write_all(format!("{CLEAR}{}", cut(&page, rows())).as_bytes())?;
         out.flush()?;
     }
+}
+
+/// Rows of the terminal.
+fn rows() -> usize {
+    const USUAL: usize = 24;
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(USUAL, |size| usize::from(size.ws_row))
+}
+
+/// As much of a page as a terminal has rows for, from its top.
+fn cut(page: &str, rows: usize) -> String {
+    let lines: Vec<_> = page.lines().collect();
+    if lines.len() < rows || rows < 2 {
+        return page.to_owned();
+    }
+    let (shown, left) = lines.split_at(rows - 2);
+    format!("{}\n... {} more lines: --once prints them all\n", shown.join("\n"), left.len())
 }
 
 fn read(options: &StatOptions) -> Result<Vec<PublishedStats>, Failure> {
@@ -70,4 +86,15 @@ fn as_json(stats: &PublishedStats) -> Value {
         "pid": stats.pid, "rank": stats.rank, "size": stats.size, "program": stats.program, "device": stats.device,
         "age_ms": stats.age().as_millis() as u64, "counters": scopes, "report": stats.report,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_page_longer_than_the_terminal_keeps_its_top() {
+        assert_eq!(cut("a\nb\nc\n", 4), "a\nb\nc\n");
+        assert_eq!(cut("a\nb\nc\nd\n", 4), "a\nb\n... 2 more lines: --once prints them all\n");
+    }
 }

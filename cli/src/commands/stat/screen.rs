@@ -11,8 +11,8 @@ use crate::troubles::TROUBLES;
 
 /// A worker that has not published for so long computes, is stopped, or hangs.
 const STALE: Duration = Duration::from_secs(2);
-/// Columns of the page.
-const WIDTH: usize = 100;
+/// Columns of the page: those of the smallest terminal, less the one that some of them wrap at.
+const WIDTH: usize = 79;
 
 /// What was read last, to which rates are the difference.
 pub(super) struct Screen {
@@ -34,14 +34,15 @@ impl Screen {
         for stats in &now {
             row(&mut page, stats, self.rates(stats).as_ref());
         }
-        for stats in &now {
-            troubles(&mut page, stats, self.before_of(stats), self.is_wide);
+        let troubles: String = now.iter().map(|stats| troubles(stats, self.before_of(stats), self.is_wide)).collect();
+        if !troubles.is_empty() {
+            let _ = write!(page, "\nTroubles: counter VALUE (+RISE since the last look): what it means\n{troubles}");
         }
         if self.is_wide {
             for stats in &now {
-                histogram(&mut page, stats, "messages sent, by size", PublishedStats::SIZES, output::bytes);
-                histogram(&mut page, stats, "round trips", PublishedStats::ROUND_TRIPS, microseconds);
                 report(&mut page, stats);
+                histogram(&mut page, stats, "messages sent, by size", PublishedStats::SIZES, output::bytes);
+                histogram(&mut page, stats, "round trips", PublishedStats::ROUND_TRIPS, output::nanoseconds);
             }
         }
         self.before = now;
@@ -93,8 +94,8 @@ fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
 
 fn header() -> String {
     format!(
-        "{:>8} {:>9} {:16} {:12} {:>12} {:>11} {:>11} {:>11}\n",
-        "PID", "RANK", "PROGRAM", "DEVICE", "MESSAGES/S", "TX", "RX", "RESENT"
+        "{:>7} {:>9} {:11} {:10} {:>10} {:>9} {:>9} {:>7}\n",
+        "PID", "RANK", "PROGRAM", "DEVICE", "MESSAGES/S", "TX/S", "RX/S", "RESENT"
     )
 }
 
@@ -105,43 +106,52 @@ fn row(page: &mut String, stats: &PublishedStats, rates: Option<&Rates>) {
     let rank = format!("{}/{}", stats.rank, stats.size);
     let resent = stats.counter("engine", "retransmitted_packets");
     let [messages, tx, rx] = match rates {
-        Some(Rates { messages, tx, rx }) => [format!("{messages:.0}"), volume(*tx), volume(*rx)],
+        Some(Rates { messages, tx, rx }) => {
+            [format!("{messages:.0}"), output::bytes(*tx as u64), output::bytes(*rx as u64)]
+        }
         None => ["-".into(), "-".into(), "-".into()],
     };
-    let age = if stats.age() > STALE { format!("  silent for {} s", stats.age().as_secs()) } else { String::new() };
     let _ = writeln!(
         page,
-        "{:>8} {rank:>9} {:16.16} {:12.12} {messages:>12} {tx:>11} {rx:>11} {resent:>11}{age}",
+        "{:>7} {rank:>9} {:11.11} {:10.10} {messages:>10} {tx:>9} {rx:>9} {resent:>7}",
         stats.pid, program, stats.device
     );
 }
 
-fn volume(bytes_per_second: f64) -> String {
-    format!("{}/s", output::bytes(bytes_per_second as u64))
-}
-
 /// What has gone wrong: all of it where that was asked for, else what is new.
-fn troubles(page: &mut String, stats: &PublishedStats, before: Option<&PublishedStats>, is_wide: bool) {
-    for (scope, name, meaning) in TROUBLES {
-        let value = stats.counter(scope, name);
-        let rise = before.map_or(0, |before| value.saturating_sub(before.counter(scope, name)));
+fn troubles(stats: &PublishedStats, before: Option<&PublishedStats>, is_wide: bool) -> String {
+    let mut lines = String::new();
+    let mut add = |what: &str| {
+        let options = indented("  ", "      ");
+        let _ = writeln!(lines, "{}", textwrap::fill(&format!("{} rank {}: {what}", stats.pid, stats.rank), options));
+    };
+    if stats.age() > STALE {
+        add(&format!("silent for {} s: it computes, is stopped, or hangs", stats.age().as_secs()));
+    }
+    let engine_and_worker = TROUBLES.map(|(scope, name, meaning)| {
+        (name, meaning, stats.counter(scope, name), before.map(|before| before.counter(scope, name)))
+    });
+    let missed = (
+        "rx_missed",
+        "a full receive buffer dropped frames",
+        stats.of_ports("rx_missed"),
+        before.map(|before| before.of_ports("rx_missed")),
+    );
+    for (name, meaning, value, before) in engine_and_worker.into_iter().chain([missed]) {
+        let rise = before.map_or(0, |before| value.saturating_sub(before));
         if rise > 0 || is_wide && value > 0 {
-            let _ = writeln!(page, "  {} rank {}: {name} {value} (+{rise}): {meaning}", stats.pid, stats.rank);
+            add(&format!("{name} {value} (+{rise}): {meaning}"));
         }
     }
-    let missed = stats.of_ports("rx_missed");
-    let rise = before.map_or(0, |before| missed.saturating_sub(before.of_ports("rx_missed")));
-    if rise > 0 || is_wide && missed > 0 {
-        let _ = writeln!(
-            page,
-            "  {} rank {}: rx_missed {missed} (+{rise}): a full receive buffer dropped frames",
-            stats.pid, stats.rank
-        );
-    }
+    lines
+}
+
+fn indented<'a>(first: &'a str, others: &'a str) -> textwrap::Options<'a> {
+    textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent(others)
 }
 
 /// The longest bar of a histogram, in columns.
-const BAR: u64 = 40;
+const BAR: u64 = 30;
 
 /// A row for each magnitude, with its share of all.
 fn histogram(page: &mut String, stats: &PublishedStats, what: &str, scope: &str, unit: impl Fn(u64) -> String) {
@@ -150,7 +160,7 @@ fn histogram(page: &mut String, stats: &PublishedStats, what: &str, scope: &str,
     if all == 0 {
         return;
     }
-    let _ = writeln!(page, "  {} rank {}: {what}", stats.pid, stats.rank);
+    let _ = writeln!(page, "\n{} rank {}: {what}", stats.pid, stats.rank);
     for (most, count) in buckets {
         let share = count as f64 / all as f64;
         let bar = "#".repeat((BAR * count).div_ceil(all) as usize);
@@ -159,15 +169,11 @@ fn histogram(page: &mut String, stats: &PublishedStats, what: &str, scope: &str,
     }
 }
 
-fn microseconds(ns: u64) -> String {
-    format!("{:.1} us", ns as f64 / 1000.0)
-}
-
 /// What it has under way, and its peers.
 fn report(page: &mut String, stats: &PublishedStats) {
-    let indented = textwrap::Options::new(WIDTH).initial_indent("  ").subsequent_indent("      ");
+    page.push('\n');
     for line in &stats.report {
-        page.push_str(&textwrap::fill(line, &indented));
+        page.push_str(&textwrap::fill(line, indented("", "    ")));
         page.push('\n');
     }
 }
@@ -200,7 +206,7 @@ mod tests {
         let mut screen = Screen::new(vec![stats(10, 100, 0)], false);
         let page = screen.update(vec![stats(12, 300, 4 << 20)]);
         let row: Vec<_> = page.lines().nth(1).expect("a row").split_whitespace().collect();
-        assert_eq!(row[..9], ["7", "0/2", "solver", "memif", "100", "2", "MiB/s", "0", "B/s"], "{page}");
+        assert_eq!(row[..9], ["7", "0/2", "solver", "memif", "100", "2", "MiB", "0", "B"], "{page}");
         assert!(page.contains("credit_stalls 30 (+20): messages waited for credits: raise ROCI_CREDITS"), "{page}");
         assert!(!page.contains("retransmitted_packets") && !page.contains("under way"), "it has not risen: {page}");
         let page = screen.update(vec![stats(12, 300, 4 << 20)]);
@@ -212,12 +218,12 @@ mod tests {
     fn a_wide_page_has_all_troubles_and_what_is_waited_for() {
         let page = Screen::new(Vec::new(), true).update(vec![stats(1, 10, 0)]);
         assert!(
-            page.contains("retransmitted_packets 4 (+0)") && page.contains("  rank 0 of 2: 1 requests under way"),
+            page.contains("retransmitted_packets 4 (+0)") && page.contains("\nrank 0 of 2: 1 requests under way"),
             "{page}"
         );
-        assert!(page.lines().skip(2).all(|line| line.len() <= WIDTH), "{page}");
+        assert!(page.lines().all(|line| line.len() <= WIDTH), "{page}");
         let sizes: Vec<_> = page.lines().filter(|line| line.contains("up to")).collect();
-        assert!(sizes[0].contains("8 B           10  25.0 % ##########"), "the smaller first: {page}");
+        assert!(sizes[0].contains("8 B           10  25.0 % ########"), "the smaller first: {page}");
         assert!(sizes[1].contains("64 B           30  75.0 %"), "{page}");
     }
 }
