@@ -5,6 +5,7 @@ mod bad_value;
 mod capture;
 mod commands;
 mod failure;
+mod first_process;
 mod options;
 mod output;
 mod resources;
@@ -19,6 +20,7 @@ use roci_launcher::{become_rank, serve_launcher};
 use crate::options::{Cli, RociCommand};
 
 fn main() -> ExitCode {
+    first_process::obey_signals();
     let cli = match Cli::try_parse_from(options::with_mpirun_spelling(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use common::{alone, command, finish, roci};
@@ -91,6 +93,35 @@ fn a_server_prints_the_rows_of_its_client() {
     let server = finish(server).succeeded();
     assert_eq!(client.stdout.lines().count(), 4, "{}", client.stdout);
     assert_eq!(server.stdout, client.stdout);
+}
+
+/// It may still have the job of the client before: then it says that this one has ended.
+#[test]
+fn a_client_comes_again_to_a_server_that_takes_leave_of_another() {
+    let _alone = alone();
+    let start = |last: &[&str]| {
+        let words = ["perf", "tag_lat", "--size", "8", "--iters", "100", "--json"];
+        let child = command(&[&words[..], last].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        child.expect("roci starts")
+    };
+    let old = TcpListener::bind("127.0.0.1:47914").expect("the port is free");
+    let client = start(&["127.0.0.1:47914"]);
+    let (mut stream, _) = old.accept().expect("the client");
+    drop(old);
+    let mut requests = BufReader::new(stream.try_clone().expect("a socket")).lines();
+    assert!(requests.next().expect("a line").expect("UTF-8").starts_with("hello 0"));
+    stream.write_all(b"ok 2\n").expect("the client reads");
+    requests.next().expect("a line").expect("UTF-8");
+    stream.write_all(b"error rank 0 has left the job\n").expect("the client reads");
+    drop((requests, stream));
+    let mut server = start(&["--listen", "127.0.0.1:47914", "--once"]);
+    // A server that has no client ends here.
+    let client = finish(client);
+    if !client.status.success() {
+        server.kill().expect("it waits");
+    }
+    client.succeeded();
+    finish(server).succeeded();
 }
 
 #[test]

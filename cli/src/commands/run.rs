@@ -9,6 +9,7 @@ use roci_msgcore::config::{KNOBS, Origin};
 use roci_msgcore::{Config, WireupError};
 
 use crate::failure::{Failure, FailureContext};
+use crate::first_process;
 use crate::options::{HostOptions, OutputOptions, RunOptions, TerminalOptions};
 use crate::output;
 
@@ -147,6 +148,7 @@ fn check_ports(config: Config, job: &JobSpec) -> Result<(), Failure> {
 
 /// Runs a job to its end.
 pub(crate) fn launch(job: &JobSpec) -> Result<ExitCode, Failure> {
+    first_process::leave_signals();
     room_for_descriptors(job.descriptors()).context(format!("for a job of {} ranks", job.size))?;
     Ok(roci_launcher::launch(job, |line| output::complain(line))?)
 }

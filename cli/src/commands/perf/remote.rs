@@ -68,10 +68,11 @@ pub(super) fn call(server: &str, options: &PerfOptions, config: &Config) -> Resu
     let deadline = Instant::now() + patience(config);
     let mut is_said = false;
     loop {
-        match Job::connect(&place, &token, CLIENT, 2, patience(config)) {
+        let joined = Job::connect(&place, &token, CLIENT, 2, patience(config));
+        match joined.and_then(|mut job| job.check_all_present().map(|()| job)) {
             Ok(job) => return measure(options, config, job, Printing::Both),
-            // It is not there yet, or is taking leave of another client.
-            Err(JobError::Unreachable { .. } | JobError::Gone) if Instant::now() < deadline => {}
+            // It is not there yet, or is taking leave of another client, whose job this one has just joined.
+            Err(JobError::Unreachable { .. } | JobError::Gone | JobError::Failed(_)) if Instant::now() < deadline => {}
             Err(error) => return Err(error.into()),
         }
         if !is_said {
