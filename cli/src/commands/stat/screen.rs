@@ -207,7 +207,9 @@ mod tests {
         let page = screen.update(vec![stats(12, 300, 4 << 20)]);
         let row: Vec<_> = page.lines().nth(1).expect("a row").split_whitespace().collect();
         assert_eq!(row[..9], ["7", "0/2", "solver", "memif", "100", "2", "MiB", "0", "B"], "{page}");
-        assert!(page.contains("credit_stalls 30 (+20): messages waited for credits: raise ROCI_CREDITS"), "{page}");
+        let unwrapped = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let trouble = "credit_stalls 30 (+20): messages waited for credits: raise ROCI_CREDITS";
+        assert!(unwrapped.contains(trouble), "{page}");
         assert!(!page.contains("retransmitted_packets") && !page.contains("under way"), "it has not risen: {page}");
         let page = screen.update(vec![stats(12, 300, 4 << 20)]);
         assert!(page.lines().nth(1).expect("a row").contains(" - "), "nothing was published since: {page}");
