@@ -115,9 +115,9 @@ impl BenchReport<'_> {
 
     fn targets(&self) -> String {
         let mut text =
-            "## Targets\n\nWhat this stack sets out to reach. Per cent are of the target. Where we are compared with \
-             others, the last column has what it would be if ours were bare frames on the same port, unchecked and \
-             never repeated: about the most that a protocol above them can reach.\n\n| | target | measured | | bare \
+            "## Targets\n\nWhat this stack sets out to reach. Per cent are of the target. Where it is compared with \
+            others, the last column has the ratio of bare frames on the same port, which are neither checked nor sent \
+            again: about the most that a protocol can reach there.\n\n| | target | measured | | bare \
              frames |\n|---|---|---|---|---|\n"
                 .to_owned();
         let verdicts = judge(self.results);
@@ -130,8 +130,8 @@ impl BenchReport<'_> {
         let mut blames: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.blame).collect();
         blames.dedup();
         if !blames.is_empty() {
-            text += "\n### What profiles blame where one is missed\n\nThey were taken on a machine of 2 processors \
-                     (Sapphire Rapids) over several runs.\n";
+            text += "\n### Why targets are missed\n\nThese are findings of profiles, which were taken on a machine of \
+            2 processors (Sapphire Rapids) over several runs.\n";
         }
         let blames: String = blames.into_iter().map(Blame::markdown).collect();
         format!("{text}\n{blames}")

@@ -90,12 +90,12 @@ const fn bandwidth(way: &'static str, place: Topology, ours: &'static str, rival
 
 const INTRODUCTION: &str = "\
     ## Is it worth it?\n\n\
-    Each line compares medians, with the ratios of single rounds in brackets: the least and the most. *Times as good* \
-    is how many times lower our latency is, or how many times higher our bandwidth. Above 1 this stack is faster; \
-    *equal within spread* means that single rounds lie on both sides of 1.\n\n\
-    Of several rivals the line has the one that does best. Over memif and between guests neither side reads what \
-    arrives. Over UDP sockets and beside bare frames ours compares every payload, and the rivals read none, but for \
-    frames that say so.\n\n";
+    Each line compares the medians of all rounds. *Times as good* is how many times lower our latency is, or how many \
+    times higher our bandwidth: above 1 this stack is faster. In brackets are the least and the most of single \
+    rounds. *Equal within spread* means that single rounds lie on both sides of 1.\n\n\
+    Where there are several rivals, the line has the best of them. Over memif and between guests neither side reads \
+    what it receives. Over UDP sockets, and where the rival is bare frames, this stack compares every payload, and \
+    the rivals read none unless the line says so.\n\n";
 
 /// The table and what introduces it; nothing where none of it was measured.
 pub(crate) fn markdown(results: &Results) -> String {
