@@ -1,4 +1,4 @@
-//! The documents of the tree: what they point to is there, and the book has them all.
+//! The documents of the tree: what they point to is there, their code is as wide as a page, and the book has them all.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +10,10 @@ use roci_tidy::root;
 const BOOK: &str = "docs";
 /// The folders below it that chapters are in, and its own.
 const PARTS: [&str; 2] = ["", "internals"];
+/// The folders with documents.
+const FOLDERS: [&str; 5] = ["", "docs", "docs/internals", "lab", "configs"];
+/// Columns of code that a page of the book has beside its sidebar, and one of a forge.
+const COLUMNS: usize = 92;
 /// Documents that are no chapters: lists that the book is made from.
 const NO_CHAPTERS: [&str; 1] = ["SUMMARY.md"];
 
@@ -34,7 +38,7 @@ fn targets(text: &str) -> Vec<String> {
 fn every_link_of_a_document_leads_somewhere() {
     let mut dead = Vec::new();
     let mut seen = 0;
-    for folder in ["", "docs", "docs/internals", "lab", "configs"] {
+    for folder in FOLDERS {
         for document in documents_in(&root().join(folder)) {
             let text = fs::read_to_string(&document).expect("a document");
             for target in targets(&text) {
@@ -47,6 +51,21 @@ fn every_link_of_a_document_leads_somewhere() {
     }
     assert!(seen > 50, "links are found: {seen}");
     assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn no_code_of_a_document_is_wider_than_a_page() {
+    let mut wide = Vec::new();
+    for document in FOLDERS.into_iter().flat_map(|folder| documents_in(&root().join(folder))) {
+        let mut is_code = false;
+        for (number, line) in (1..).zip(fs::read_to_string(&document).expect("a document").lines()) {
+            is_code ^= line.trim_start().starts_with("```");
+            if is_code && line.chars().count() > COLUMNS {
+                wide.push(format!("{}:{number}: {line}", document.display()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
 #[test]
