@@ -12,6 +12,11 @@ use serde_json::Value;
 const BEGIN: &str = "<!-- knobs -->\n";
 const END: &str = "<!-- /knobs -->";
 
+/// The text, which may break behind its commas: a word as long as a list makes the table wider than its page.
+fn breakable(text: &str) -> String {
+    text.replace(',', ",<wbr>").replace(",<wbr> ", ", ")
+}
+
 fn table() -> String {
     let said = roci(&["info", "--all", "--json"]).succeeded().stdout;
     let knobs: Vec<Value> = serde_json::from_str(&said).expect("an array");
@@ -27,8 +32,7 @@ fn table() -> String {
             String::new()
         };
         let first = reason.split_once(". ").map_or(reason.as_str(), |(first, _)| first).trim_end_matches('.');
-        // A row that cannot break makes the table wider than its page.
-        let range = word("range").replace("\\|", ", ");
+        let (range, first) = (breakable(&word("range").replace("\\|", ", ")), breakable(first));
         let _ = writeln!(table, "| `{}` | {value} | {range}{unit} | {first} |", word("environment"));
     }
     table
