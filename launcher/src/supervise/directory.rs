@@ -1,4 +1,5 @@
-//! Where a job's sockets are: a directory for this user alone, which a launcher that was killed leaves to the next one.
+//! Where sockets are: a directory for this user alone, which a process that was killed leaves to the next one. Its lock says whether
+//! it lives: a number says nothing where others that share the place, as containers may, count processes of their own.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
@@ -11,7 +12,7 @@ use tempfile::{Builder, TempDir};
 
 /// How a job's directory is called, before what makes its name unique.
 const PREFIX: &str = "roci-";
-/// In it, the file that a launcher locks for as long as it lives.
+/// In it, the file that its owner locks for as long as it lives.
 const LOCK: &str = "lock";
 /// Room for a socket's name behind the job's directory.
 const DIRECTORY_LIMIT: usize = 80;
@@ -20,8 +21,8 @@ const SIGNS: [char; 4] = [',', '=', '[', ']'];
 /// Where the usual place does not do.
 const FALLBACK: &str = "/tmp";
 
-/// A job's directory. It goes with this.
-pub(crate) struct JobDirectory {
+/// A job's directory, or that of one process. It goes with this.
+pub struct JobDirectory {
     directory: TempDir,
     _lock: File,
 }
@@ -58,6 +59,15 @@ impl JobDirectory {
         if may_hold_sockets(&usual) { usual.join(name) } else { Path::new(FALLBACK).join(name) }
     }
 
+    /// Makes one in this place, whose name begins with `roci-` and this word. Removes what killed processes have left there.
+    ///
+    /// # Errors
+    /// Where there can be none.
+    pub fn within(parent: &Path, word: &str) -> io::Result<Self> {
+        sweep(parent);
+        Self::make_with(parent, Builder::new().prefix(&format!("{PREFIX}{word}-")))
+    }
+
     fn make(parent: &Path) -> io::Result<Self> {
         Self::make_with(parent, Builder::new().prefix(PREFIX))
     }
@@ -69,7 +79,8 @@ impl JobDirectory {
         Ok(Self { directory, _lock: lock })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
@@ -79,12 +90,12 @@ fn may_hold_sockets(parent: &Path) -> bool {
     text.is_some_and(|text| text.len() + PREFIX.len() + 8 < DIRECTORY_LIMIT)
 }
 
-/// Removes the directories of this user's launchers that do not live any more.
+/// Removes the directories of this user's processes that do not live any more.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let paths = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in paths.map(|entry| entry.path()).filter(is_ours) {
-        // This launcher holds the lock until the directory is removed: no other launcher removes it at the same time.
+        // This process holds the lock until the directory is removed: no other one removes it at the same time.
         if let Ok(_lock) = lock_of(&path) {
             // What cannot be removed stays for the next one.
             let _ = fs::remove_dir_all(&path);
@@ -96,7 +107,7 @@ fn is_ours(path: &PathBuf) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
 }
 
-/// The lock that a launcher has given up with its life.
+/// The lock that a process has given up with its life.
 fn lock_of(directory: &Path) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits().cast_signed();
     let file = File::options().read(true).custom_flags(no_link).open(directory.join(LOCK))?;

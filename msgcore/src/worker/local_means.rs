@@ -10,10 +10,9 @@ use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::Interface;
 use roci_driver::{MemoryMark, PortConfig};
+use roci_launcher::JobDirectory;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
-use rustix::process::geteuid;
-use tempfile::TempDir;
 
 use super::live_link::LiveLink;
 use super::wireup_error::WireupError;
@@ -23,8 +22,8 @@ use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, MeetingP
 
 /// Bits of the addresses at both ends that are the same.
 const PREFIX: u8 = 30;
-/// How the names of directories for sockets begin; the number of a process follows.
-const PREFIX_OF_DIRECTORIES: &str = "roci-local-";
+/// A word in the names of directories for sockets.
+const WORD_OF_DIRECTORIES: &str = "local";
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
 
@@ -34,7 +33,7 @@ struct MemifPorts {
     /// Where the directory for sockets is made.
     place: PathBuf,
     /// That directory. Sockets stay as long as DPDK listens at them: a port whose peer has gone serves the next one.
-    directory: Option<TempDir>,
+    directory: Option<JobDirectory>,
     /// Seeds the faults of the next port, and names its socket.
     count: u64,
 }
@@ -92,37 +91,13 @@ impl MemifPorts {
     /// The directory for sockets, which this user alone may enter.
     fn directory(&mut self) -> Result<&Path, LocalPortError> {
         if self.directory.is_none() {
-            remove_stale(&self.place);
-            let prefix = format!("{PREFIX_OF_DIRECTORIES}{}-", std::process::id());
-            let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(&self.place);
+            let made = JobDirectory::within(&self.place, WORD_OF_DIRECTORIES);
             self.directory = Some(made.map_err(|error| {
                 LocalPortError(format!("no directory for a socket in {}: {error}", self.place.display()))
             })?);
         }
         Ok(self.directory.as_ref().expect("it was made").path())
     }
-}
-
-/// Removes the directories of this user's processes that have ended and could not do so themselves.
-fn remove_stale(place: &Path) {
-    for entry in place.read_dir().into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX_OF_DIRECTORIES)?.split_once('-'));
-        let is_ours = entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == geteuid().as_raw());
-        if let Some((process, _)) = process
-            && is_ours
-            && has_ended(process)
-        {
-            // Another process may do the same.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// Whether no process has this number, as far as that can be seen.
-fn has_ended(process: &str) -> bool {
-    let processes = Path::new("/proc");
-    processes.join("self").exists() && !processes.join(process).exists()
 }
 
 /// Returns the path of a socket that DPDK can be asked for.
@@ -181,4 +156,34 @@ fn dress(link: AnyLink, faults: Option<Faults>, seed: u64) -> LiveLink {
 /// The station of an end.
 const fn mac_of(is_server: bool) -> MacAddr {
     MacAddr([0x02, b'r', b'o', b'c', 0xff, is_server as u8])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    /// Processes of another container that shares the place have numbers that none has here.
+    #[test]
+    fn a_directory_for_sockets_stays_as_long_as_its_process_lives_whatever_its_number() {
+        let place = tempfile::tempdir().expect("a directory");
+        let others =
+            ["4194305-lives", "4194305-was-killed"].map(|name| place.path().join(format!("roci-local-{name}")));
+        let locks = others.each_ref().map(|other| {
+            fs::create_dir(other).expect("room on the disk");
+            let lock = File::create(other.join("lock")).expect("room on the disk");
+            lock.lock().expect("it is new");
+            lock
+        });
+        let [_living, killed] = locks;
+        drop(killed);
+        let place = place.path().to_path_buf();
+        let mut ports = MemifPorts { config: Config::default(), place, directory: None, count: 0 };
+        let own = ports.directory().expect("room on the disk").to_path_buf();
+        assert_eq!(others.map(|other| other.exists()), [true, false]);
+        assert!(own.exists());
+        drop(ports);
+        assert!(!own.exists());
+    }
 }

@@ -114,7 +114,8 @@ pub(crate) fn introduction(place: Topology, interface_mtu: u16) -> String {
         Topology::Host => HOST.to_owned(),
         Topology::Vhost => {
             "The same operations over vhost, the other device between processes of one host. There are fewer tests \
-            ([why](#what-was-not-run)).\n\n".to_owned()
+            ([why](#what-was-not-run)).\n\n"
+                .to_owned()
         }
         Topology::Veth => format!(
             "{VETH}- **Interfaces** have an MTU of {interface_mtu}. A packet of this stack carries a power of two: 1 KiB of \
