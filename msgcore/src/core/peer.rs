@@ -111,12 +111,12 @@ pub(crate) struct Arrived {
 }
 
 /// Which of the two ends may read the other one's memory, where both are processes of one host (Cross Memory Attach).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PeerCma {
     /// The peer says that it may read this process's.
     pub(crate) reads_ours: bool,
-    /// The peer's, where this end may read it.
-    pub(crate) theirs: Option<PeerMemory>,
+    /// The peer's, where this end may read it: most peers have none.
+    pub(crate) theirs: Option<Box<PeerMemory>>,
 }
 
 /// What was last seen of a peer.

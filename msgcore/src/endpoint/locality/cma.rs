@@ -52,7 +52,7 @@ impl<L: Link> Endpoint<L> {
         match PeerMemory::attach(process, place) {
             Ok(memory) => {
                 tracing::info!("{id} is process {process:?}: its long messages are copied from its memory");
-                peer.cma.theirs = Some(memory);
+                peer.cma.theirs = Some(Box::new(memory));
                 self.notify_local(id, LocalBody::Attached);
             }
             Err(why) => tracing::info!("{id}: its memory cannot be read: {why}"),

@@ -85,7 +85,7 @@ impl TagService {
         let end = buffer.len().min(copied + PART);
         // A peer that names an address which no process has is refused by the kernel.
         let part_at = va.wrapping_add(copied as u64);
-        let outcome = peer.cma.theirs.map(|memory| memory.read(part_at, buffer, copied..end));
+        let outcome = peer.cma.theirs.as_ref().map(|memory| memory.read(part_at, buffer, copied..end));
         match outcome {
             Some(Ok(())) if end < buffer.len() => {
                 copy.copied = end;
