@@ -5,7 +5,7 @@
 //! oldest one goes: a rank says hello as soon as it is connected.
 
 use std::io::{ErrorKind, Read, Write};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Accepts connections to a board until that is dropped.
 pub(super) struct Acceptor {
     pub(super) listener: Listener,
-    pub(super) board: Weak<SharedBoard>,
+    pub(super) board: Arc<SharedBoard>,
     pub(super) token: Token,
+    /// There as long as the board is.
+    pub(super) is_served: Weak<()>,
     /// Whether the end of a session is the only sign that its rank has ended: the session then fails the rank.
     pub(super) fails_ranks: bool,
 }
@@ -57,7 +59,7 @@ impl Acceptor {
         let mut strangers = Vec::new();
         let mut paused_until = None;
         let mut shortage: Option<Instant> = None;
-        while self.board.strong_count() > 0 {
+        while self.is_served.strong_count() > 0 {
             let (has_new, has_said) = self.wait(&strangers, paused_until);
             let now = Instant::now();
             let attend = |(stranger, has_said): (Stranger, bool)| match has_said {
@@ -68,7 +70,7 @@ impl Acceptor {
             strangers = strangers.into_iter().zip(has_said).filter_map(attend).collect();
             paused_until = paused_until.filter(|&until| now < until);
             // Who connects now is the next board's, if there is one at this listener.
-            if !has_new || self.board.strong_count() == 0 {
+            if !has_new || self.is_served.strong_count() == 0 {
                 continue;
             }
             let Err(error) = self.accept(&mut strangers) else {
@@ -152,9 +154,8 @@ impl Acceptor {
         };
         match self.greeted_rank(&stranger.said[..end]) {
             Ok(rank) => {
-                let board = self.board.upgrade()?;
                 let said = [format!("hello {rank}").as_bytes(), &stranger.said[end..]].concat();
-                start_session(board, stranger.stream, stranger.from, said, self.fails_ranks);
+                start_session(self.board.clone(), stranger.stream, stranger.from, said, self.fails_ranks);
                 None
             }
             Err(reason) => stranger.refuse(reason),

@@ -26,6 +26,8 @@ const REASON_GRACE: Duration = Duration::from_millis(250);
 pub struct Board {
     shared: Arc<SharedBoard>,
     token: Token,
+    /// Sessions keep what they share, and not this.
+    is_served: Arc<()>,
 }
 
 pub(super) struct SharedBoard {
@@ -38,7 +40,7 @@ impl Board {
     /// A board for `size` ranks that know `token`.
     pub fn new(size: usize, token: Token) -> Self {
         let shared = SharedBoard { size, state: Mutex::new(JobState::new(size)), changed: Condvar::new() };
-        Self { shared: Arc::new(shared), token }
+        Self { shared: Arc::new(shared), token, is_served: Arc::default() }
     }
 
     /// Serves ranks that connect to a socket at `path`, if they are this user's.
@@ -66,8 +68,8 @@ impl Board {
     }
 
     fn serve(&self, listener: Listener, fails_ranks: bool) -> io::Result<()> {
-        let (board, token) = (Arc::downgrade(&self.shared), self.token.clone());
-        Acceptor { listener, board, token, fails_ranks }.start()
+        let (board, token, is_served) = (self.shared.clone(), self.token.clone(), Arc::downgrade(&self.is_served));
+        Acceptor { listener, board, token, is_served, fails_ranks }.start()
     }
 
     /// Waits until `rank` has hung up, at most `at_most`; returns whether it has. It may receive the last notices later than

@@ -456,6 +456,20 @@ fn mail_goes_over_tcp_too_and_a_death_fails_the_job() {
     assert_eq!(error, LEFT);
 }
 
+/// Though ranks are still in the job before.
+#[test]
+fn who_connects_to_the_next_board_at_a_listener_is_in_its_job() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = format!("tcp:{}", listener.local_addr().expect("an address"));
+    let mut jobs = Vec::new();
+    for _ in 0..20 {
+        let board = Board::new(2, Token::default());
+        board.serve_tcp(listener.try_clone().expect("a socket")).expect("a thread");
+        jobs.push(Job::connect(&place, &Token::default(), 0, 2, PATIENCE).expect("a board"));
+        assert_eq!(board.missing(), 1, "in job {}", jobs.len());
+    }
+}
+
 fn wait_for_departure(job: &mut Job) -> Departure {
     loop {
         assert_eq!(job.poll_mail().expect("a board"), None);
