@@ -214,6 +214,7 @@ fn manual_pages_and_completions_are_made_of_the_command_line() {
     roci(&["man", &path]).succeeded();
     let page = |name: &str| std::fs::read_to_string(format!("{path}/{name}.1")).expect("a page");
     assert!(page("roci").contains("doctor") && page("roci-run").contains("hostfile"), "each command has its options");
+    assert!(page("roci-perf").contains(".SH EXAMPLES\n.nf\n") && !page("roci-perf").contains("EXTRA"), "whole lines");
     assert!(roci(&["man", "/proc/nowhere"]).failed_with_one_line().contains("cannot make /proc/nowhere"));
     for shell in ["bash", "zsh", "fish"] {
         let script = roci(&["completions", shell]).succeeded().stdout;

@@ -1,6 +1,7 @@
 //! Manual pages and completions, made from the command line itself.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory};
@@ -13,8 +14,9 @@ use crate::output;
 fn visible() -> Command {
     let whole = Cli::command();
     let commands: Vec<_> = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    let about = whole.get_about().cloned().unwrap_or_default();
-    Command::new("roci").version(env!("CARGO_PKG_VERSION")).about(about).subcommand_required(true).subcommands(commands)
+    let [about, examples] = [whole.get_about(), whole.get_after_help()].map(|text| text.cloned().unwrap_or_default());
+    let command = Command::new("roci").version(env!("CARGO_PKG_VERSION")).about(about).after_help(examples);
+    command.subcommand_required(true).subcommands(commands)
 }
 
 /// The names of the commands that people give.
@@ -40,6 +42,16 @@ pub(crate) fn pages(options: &ManOptions) -> Result<ExitCode, Failure> {
     let directory = options.directory.display();
     std::fs::create_dir_all(&options.directory).context(format!("cannot make {directory}"))?;
     clap_mangen::generate_to(visible(), &options.directory).context(format!("cannot write to {directory}"))?;
+    for command in [None].into_iter().chain(commands().into_iter().map(Some)) {
+        let name = command.map_or_else(|| "roci.1".to_owned(), |command| format!("roci-{command}.1"));
+        keep_examples(&options.directory.join(&name)).context(format!("cannot write {name}"))?;
+    }
     output::line(format!("manual pages are in {directory}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the examples of a page a section of their own, whose lines stay as they are.
+fn keep_examples(page: &Path) -> io::Result<()> {
+    let text = std::fs::read_to_string(page)?;
+    std::fs::write(page, text.replace(".SH EXTRA\nExamples:", ".SH EXAMPLES\n.nf"))
 }

@@ -32,9 +32,9 @@ pub(crate) struct Cli {
 }
 
 const EXAMPLES: &str = "Examples:
-  roci run -n 2 roci soak --seconds 5         two ranks on this host exchange verified messages
-  roci perf tag_lat,tag_bw --size 8,1MiB      latency and bandwidth between two ranks
-  roci doctor --device udp                    what this machine lacks for a device
+  roci run -n 2 roci soak --seconds 5     # two ranks, verified messages
+  roci perf tag_lat,tag_bw --size 8,1MiB  # latency and bandwidth
+  roci doctor --device udp                # what does this machine lack?
 'roci COMMAND --help' has the options of a command.";
 const RUN_EXAMPLES: &str = "Examples:
   roci run -n 4 roci soak --seconds 10
@@ -43,9 +43,9 @@ const RUN_EXAMPLES: &str = "Examples:
   roci run -n 2 -hosts node1,node2 -show ./solver";
 const PERF_EXAMPLES: &str = "Examples:
   roci perf raw_lat,send_lat,tag_lat --size 8
-  roci perf tag_bw --device udp --listen 0.0.0.0:4800      the server, and on another host
-  roci perf tag_bw --device udp server:4800                the client
-  roci perf --perftest send_bw --device af_packet:eth1     for an unmodified ib_send_bw";
+  roci perf tag_bw --device udp --listen 0.0.0.0:4800   # the server
+  roci perf tag_bw --device udp server:4800             # its client
+  roci perf --perftest send_bw --device af_packet:eth1  # for ib_send_bw";
 const STAT_EXAMPLES: &str = "Examples:
   roci stat
   roci stat 12345
