@@ -58,7 +58,7 @@ fn a_server_ends_by_a_signal() {
 #[test]
 fn a_job_ends_by_a_signal_after_its_ranks() {
     let _alone = alone();
-    let rank = "trap 'sleep 0.2; echo told >&2; exit 7' TERM; echo there >&2; while :; do sleep 0.1; done";
+    let rank = "trap 'sleep 0.2; echo late >&2; exit 7' TERM; echo there >&2; while :; do sleep 0.1; done";
     let ended = end_by(Signal::TERM, "there", &["run", "-n", "1", "sh", "-c", rank]);
-    assert!(ended.as_ref().is_none_or(|(code, said)| *code == Some(143) && said.contains("told")), "{ended:?}");
+    assert!(ended.as_ref().is_none_or(|(code, said)| *code == Some(143) && said.contains("late")), "{ended:?}");
 }
