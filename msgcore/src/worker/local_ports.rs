@@ -166,7 +166,7 @@ mod tests {
         let locks = others.each_ref().map(|other| {
             fs::create_dir(other).expect("room on the disk");
             let lock = File::create(other.join("lock")).expect("room on the disk");
-            lock.lock().expect("nobody has it");
+            lock.lock().expect("no other has it");
             lock
         });
         let [_living, killed] = locks;
