@@ -42,7 +42,7 @@ pub type Batch<F> = ArrayVec<F, BURST>;
 pub struct Full;
 
 /// Why a link cannot send from memory without a copy: what lies there is copied instead.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ZeroCopyError {
     /// Zero copy is switched off.

@@ -37,7 +37,7 @@ pub(crate) struct ServicePoint {
 }
 
 /// Why bytes or a text are no address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BadEndpointAddress {
     /// There are fewer bytes, or more.

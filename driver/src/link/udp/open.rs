@@ -31,7 +31,7 @@ pub struct UdpAddress {
 }
 
 /// The text is no address of a link over UDP.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is no address for a UDP socket: write udp, udp:10.0.0.1, udp:fd00::1, udp:10.0.0.1:4791 or udp:[fd00::1]:4791"
 )]
