@@ -2,14 +2,14 @@
 //! may be any verbs program, such as one of librdmacm's, where it has port 4791.
 //!
 //! ```console
-//! $ rdma_cm server 127.0.0.1
-//! $ rdma_cm client 127.0.0.2 127.0.0.1
+//! $ cargo run --release -p roci-driver --example rdma_cm server 127.0.0.1
+//! $ cargo run --release -p roci-driver --example rdma_cm client 127.0.0.2 127.0.0.1
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use roci_driver::link::udp::{UdpAddress, UdpLink};
+use roci_driver::link::udp::{ROCE_PORT, UdpAddress, UdpLink};
 use roci_driver::{
     CmCallError, CmEvent, CompletionQueue, Engine, PdId, PortSpace, QpParams, QueuePair, SendWr, ServiceId,
     WorkCompletion,
@@ -38,9 +38,9 @@ struct Host {
 }
 
 impl Host {
-    fn open(ip: IpAddr) -> Result<Self, Failure> {
+    fn open(ip: IpAddr, port: Option<u16>) -> Result<Self, Failure> {
         let mut engine = Engine::new(4 << 20)?;
-        engine.add_port(UdpLink::open(UdpAddress { ip: Some(ip), port: None }, None)?, ip, false);
+        engine.add_port(UdpLink::open(UdpAddress { ip: Some(ip), port }, None)?, ip, false);
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
         Ok(Self { engine, pd, cq })
     }
@@ -91,7 +91,8 @@ impl Host {
 }
 
 fn serve(own: IpAddr) -> Result<(), Failure> {
-    let mut host = Host::open(own)?;
+    // Clients look for it there; at another port they would not find it.
+    let mut host = Host::open(own, Some(ROCE_PORT))?;
     host.engine.cm_listen(ServiceId::of_port(PortSpace::Tcp, SERVICE))?;
     println!("listening at {own} port {SERVICE}");
     let CmEvent::Request { id, place, private_data, .. } = host.event()? else { return Err("no request".into()) };
@@ -112,7 +113,7 @@ fn serve(own: IpAddr) -> Result<(), Failure> {
 }
 
 fn call(own: IpAddr, server: SocketAddr) -> Result<(), Failure> {
-    let mut host = Host::open(own)?;
+    let mut host = Host::open(own, None)?;
     let mut qp = host.engine.create_qp(0, host.pd, host.cq)?;
     let start = Instant::now();
     loop {

@@ -1,6 +1,6 @@
 //! RDMA WRITE and READ between two engines of one process, over a simulated wire.
 //!
-//! The same code runs over a real port: give the engines a `DpdkLink` each.
+//! The same code runs over a real port: give the engines a `UdpLink` each, or a `DpdkLink`.
 
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{Access, CompletionQueue, Engine, QpParams, SendWr, WorkCompletion};

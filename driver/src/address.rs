@@ -31,7 +31,7 @@ pub struct Address {
 }
 
 /// The text is no address.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("'{0}' is not a queue pair's address")]
 pub struct ParseAddressError(String);
 

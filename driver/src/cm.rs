@@ -32,7 +32,7 @@ pub enum CmEvent {
         place: (usize, usize),
         /// What the peer's queue pair is like.
         terms: Terms,
-        /// The peer's address and port, if the service is a port.
+        /// The peer's address and port of RDMA-CM, if the service is a port.
         source: Option<(IpAddr, u16)>,
         /// The station that it came from.
         station: MacAddr,
@@ -71,12 +71,17 @@ pub enum CmEvent {
         /// Why.
         error: CmCallError,
     },
-    /// The peer does not answer.
+    /// The peer does not answer: for 55 seconds nothing has come.
     Unreachable {
         /// The connection.
         id: ConnId,
     },
     /// The connection is over: its queue pair is in the error state, and its work requests are flushed.
+    ///
+    /// A peer's process that is killed says nothing, unlike one whose kernel speaks for it. Its end shows in the next work
+    /// request, which ends with [`WcStatus::RetryExcErr`](crate::WcStatus::RetryExcErr) and
+    /// [`Event::QueuePairFailed`](crate::Event::QueuePairFailed). Who only waits for a peer sends it an empty
+    /// [`SendWr::write`](crate::SendWr::write) now and then.
     Disconnected {
         /// The connection.
         id: ConnId,

@@ -19,7 +19,8 @@ pub struct WorkCompletion {
     pub status: WcStatus,
     /// What it was.
     pub operation: Operation,
-    /// Bytes received, read, written or sent; meaningful on success.
+    /// Bytes received, read, written or sent; meaningful on success. The buffer of a receive keeps its length: the message is
+    /// `buffer[..len]`.
     pub len: usize,
     /// Immediate data from the peer.
     pub imm: Option<u32>,

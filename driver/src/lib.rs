@@ -1,6 +1,8 @@
 //! Verbs in software: queue pairs, registered memory and completion queues over a port that DPDK drives.
 //!
 //! # Quick start
+//! Two engines in one process, over a simulated wire:
+//!
 //! ```
 //! use roci_driver::link::sim::{Clock, SimLink};
 //! use roci_driver::{Engine, QpParams, SendWr};
@@ -39,6 +41,35 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # A port
+//! What `ibv_open_device` is to verbs is here a link that an engine takes as a port. A UDP socket needs no privilege:
+//!
+//! ```no_run
+//! use roci_driver::link::udp::{ROCE_PORT, UdpAddress, UdpLink};
+//! use roci_driver::{Access, Engine, PortSpace, ServiceId};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A server has RoCEv2's own port, where peers look for it. A client takes `UdpAddress::default()`, and any port.
+//! let link = UdpLink::open(UdpAddress { ip: Some([127, 0, 0, 1].into()), port: Some(ROCE_PORT) }, None)?;
+//! let ip = link.own().ip();
+//! let mut engine = Engine::new(8 << 20)?;
+//! engine.add_port(link, ip, false);
+//!
+//! let (pd, cq) = (engine.alloc_pd(), engine.create_cq(256));
+//! let table = engine.register(pd, engine.buffer(4096)?, Access::REMOTE_READ)?;
+//! engine.cm_listen(ServiceId::of_port(PortSpace::Tcp, 7471))?;
+//! loop {
+//!     engine.poll();
+//!     while let Some(event) = engine.poll_cm() { /* cm_prepare, post_recv, cm_accept */ }
+//!     while let Some(done) = engine.poll_cq(cq) { /* its buffer is yours again */ }
+//! }
+//! # }
+//! ```
+//!
+//! Processes on one host have an address each: 127.0.0.1, 127.0.0.2, or one by [`UdpLink::open_on_loopback`](
+//! link::udp::UdpLink::open_on_loopback). The example `rdma_cm` is a whole server and client. [`link::live::AnyLink`] is a link
+//! that is chosen when the program runs.
 //!
 //! # Threads
 //! An [`Engine`] is used by one thread at a time, and runs to completion there. It is `Send` where its links are, as those of
@@ -109,12 +140,13 @@ pub use mem::{
     RegistrationConfig, RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
 };
 pub use qp::{ConnectError, QpParams, UnconnectedQp};
-pub use roci_protocol::cm::{ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
+pub use roci_protocol::cm::{CmError, CmStats, ConnId, Ending, ListenError, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::congestion::Algorithm;
-pub use roci_protocol::rc::{AtomicOperation, Denied, Dialect, Operation, State, WcStatus};
-pub use roci_protocol::ud::Destination;
+pub use roci_protocol::rc::{AtomicOperation, Denied, Dialect, Operation, RcPostError, State, WcStatus};
+pub use roci_protocol::ud::{Destination, GRH_LEN};
+pub use roci_protocol::wire::MacAddr;
 pub use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
-pub use roci_protocol::{Access, Mtu, Pkey, Rkey};
+pub use roci_protocol::{Access, Mtu, Nanos, Pkey, Psn, Qpn, Rkey};
 pub use wr::SendWr;
 
 static_assertions::assert_impl_all!(Engine<link::dpdk::DpdkLink>: Send);

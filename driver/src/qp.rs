@@ -94,6 +94,10 @@ pub enum ConnectError {
 }
 
 /// How a queue pair behaves; both sides may differ but for the MTU, which is the smaller one.
+///
+/// The default is what verbs programs use: path MTU 1024, room for 128 sends and 512 receives, 16 READs, all rights for the peer,
+/// a timeout of 67 ms, seven retries, RNR retries without end, [`Dialect::Verbs`]. What a peer may reach is what is registered in
+/// the queue pair's protection domain. Two ends of this stack may both ask for [`Dialect::Rocinante`] and a longer path MTU.
 #[derive(Clone, Debug)]
 pub struct QpParams {
     /// The largest path MTU to use.

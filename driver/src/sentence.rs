@@ -1,41 +1,44 @@
 //! How errors show themselves: a `main` that returns one prints its `Debug` form, so that is the sentence that `Display` has.
 
-use crate::link::dpdk::{EalError, PortError};
-use crate::link::udp::UdpError;
-use crate::{
-    AddressHandleError, AdoptError, ArenaError, CmCallError, ConnectError, ListError, MemoryError, PortConfigError,
-    PostError, RefusedRequest, RegionError, RegisterError,
-};
+use roci_protocol::debug_as_sentence;
 
-/// Gives errors a `Debug` form that is their `Display` form.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! debug_as_sentence {
-    ($($error:ident $(<$parameter:ident>)?),* $(,)?) => {$(
-        impl $(<$parameter>)? std::fmt::Debug for $error $(<$parameter>)? {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, f)
-            }
-        }
-    )*};
-}
+use crate::link::ZeroCopyError;
+use crate::link::dpdk::{BindingError, EalError, ParseDeviceError, ParsePciError, PortError};
+use crate::link::live::ParseLinkDeviceError;
+use crate::link::udp::{ParseUdpAddressError, UdpError};
+use crate::{
+    AddressHandleError, AdoptError, ArenaError, CmCallError, ConnectError, ListError, ListRefused, MemoryError,
+    MonitorError, ParseAddressError, PortConfigError, PostError, RefusedRequest, RegionError, RegionRefused,
+    RegisterError, WrongKind,
+};
 
 debug_as_sentence!(
     AddressHandleError,
     AdoptError,
     ArenaError,
+    BindingError,
     CmCallError,
     ConnectError,
     EalError,
     ListError,
+    ListRefused,
     MemoryError,
+    MonitorError,
+    ParseAddressError,
+    ParseDeviceError,
+    ParseLinkDeviceError,
+    ParsePciError,
+    ParseUdpAddressError,
     PortConfigError,
     PortError,
     PostError,
     RefusedRequest<W>,
     RegionError,
+    RegionRefused,
     RegisterError,
     UdpError,
+    WrongKind,
+    ZeroCopyError,
 );
 
 #[cfg(test)]
@@ -46,5 +49,6 @@ mod tests {
     fn a_main_that_returns_an_error_prints_its_sentence() {
         let refused = RefusedRequest { reason: PostError::NoQueuePair, request: [7; 100] };
         assert_eq!(format!("{refused:?}"), PostError::NoQueuePair.to_string());
+        assert_eq!(format!("{:?}", roci_protocol::cm::ListenError::InUse), "the service is listened on already");
     }
 }

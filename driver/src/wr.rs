@@ -17,7 +17,11 @@ impl SendWr {
         Self::new(wr_id, SendOp::Send { imm: None }, buffer)
     }
 
-    /// Writes `buffer` to the peer's region under `rkey`, from address `va` on.
+    /// Writes `buffer` to the peer's region under `rkey`, from address `va` on. With immediate data ([`SendWr::with_imm`]) it
+    /// takes a receive of the peer's, whose buffer comes back as it was.
+    ///
+    /// An empty buffer writes nothing, and needs no region: any key and any address do (IBTA 9.7.4.1.4). It asks
+    /// whether the peer is alive.
     pub fn write(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64) -> Self {
         Self::new(wr_id, SendOp::Write { remote: Remote { va, rkey }, imm: None }, buffer)
     }
@@ -33,13 +37,15 @@ impl SendWr {
     }
 
     /// Replaces the 8 bytes at `va` of the peer's region by `swap` where they equal `compare`. `buffer`, of 8 bytes,
-    /// takes what they held. Numbers are in the peer's byte order; `va` is a multiple of 8.
+    /// takes what they held. The peer's processor sees numbers in its own byte order, and `buffer` has this one's:
+    /// `u64::from_ne_bytes`. `va` is a multiple of 8.
     pub fn compare_swap(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64, compare: u64, swap: u64) -> Self {
         let operation = AtomicOperation::CompareSwap { compare, swap };
         Self::new(wr_id, SendOp::Atomic { remote: Remote { va, rkey }, operation }, buffer)
     }
 
-    /// Adds `add` to the 8 bytes at `va` of the peer's region. `buffer`, of 8 bytes, takes what they held.
+    /// Adds `add` to the 8 bytes at `va` of the peer's region. `buffer`, of 8 bytes, takes what they held, as for
+    /// [`SendWr::compare_swap`].
     pub fn fetch_add(wr_id: u64, buffer: Buffer, rkey: Rkey, va: u64, add: u64) -> Self {
         let operation = AtomicOperation::FetchAdd { add };
         Self::new(wr_id, SendOp::Atomic { remote: Remote { va, rkey }, operation }, buffer)

@@ -164,7 +164,9 @@ fn of_two_at_one_address_the_second_has_a_port_of_its_own() {
     let taken = at(&ip, Some(4791)).err().expect("it is the first's").to_string();
     assert_eq!(
         taken,
-        format!("udp: another process has port 4791 of {ip}: leave the port out, or use another address")
+        format!(
+            "udp: another process has port 4791 of {ip}: use another address, or leave the port out and give peers the one that is taken"
+        )
     );
     assert_moves_everything(&mut connected(ends, [params(), params()]));
 }

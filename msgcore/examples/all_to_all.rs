@@ -3,7 +3,8 @@
 //! It is written as a C program would be: operations are named by pointers, which come back in a completion queue, and several
 //! threads share one worker behind a lock.
 //!
-//! Run it on hosts that share a directory, once for each number: `ROCI_DEVICE=af_packet:eth0 ROCI_IP=10.0.0.1 all_to_all DIR 0 3`
+//! Run it on hosts that share a directory, or on one, once for each number: `all_to_all DIR 0 3`. They meet over UDP sockets, or over
+//! what `ROCI_DEVICE` names: `ROCI_DEVICE=af_packet:eth0 ROCI_IP=10.0.0.1 all_to_all DIR 0 3`
 
 use std::error::Error;
 use std::path::Path;

@@ -1,10 +1,11 @@
 //! How errors show themselves: a `main` that returns one prints its `Debug` form, so that is the sentence that `Display` has.
 
-use roci_driver::debug_as_sentence;
+use roci_protocol::debug_as_sentence;
 
 use crate::ConfigError;
 use crate::core::completion::{OpError, SomeFailed};
 use crate::core::refused::{CallError, Refused};
+use crate::endpoint::address::BadEndpointAddress;
 use crate::endpoint::strangers::InsertError;
 use crate::services::stream::StreamError;
 use crate::worker::alone::ExchangeError;
@@ -13,6 +14,7 @@ use crate::worker::flush::FlushError;
 use crate::worker::wireup_error::WireupError;
 
 debug_as_sentence!(
+    BadEndpointAddress,
     CallError,
     CloseError,
     ConfigError,
@@ -34,5 +36,7 @@ mod tests {
     fn a_main_that_returns_an_error_prints_its_sentence() {
         let error = Config::default().set("credit", "4", crate::config::Origin::Code).expect_err("no knob");
         assert_eq!(format!("{error:?}"), "unknown knob 'credit': did you mean 'credits'?");
+        let error = "10.0.0.1".parse::<crate::EndpointAddress>().expect_err("no address");
+        assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_msgcore::config::Origin;
-use roci_msgcore::{Config, PeerId, Source, Tag, Worker};
+use roci_msgcore::{Config, PeerId, Source, Tag, WireupError, Worker};
 
 static TURN: Mutex<()> = Mutex::new(());
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,6 +72,19 @@ fn send(ends: &mut [Worker; 2], to: PeerId, (count, len): (u8, usize)) {
 /// Frames that have left over the socket.
 fn over_network(worker: &Worker) -> u64 {
     worker.link().expect("a worker alone has one").stats().tx_frames
+}
+
+#[test]
+fn a_worker_alone_is_on_a_socket_where_no_device_is_named() {
+    let _turn = turn();
+    let mut config = Config::default();
+    for (name, value) in [("arena_size", "64MiB"), ("peers", "8")] {
+        config.set(name, value, Origin::Environment).expect("a good value");
+    }
+    let worker = Worker::open_alone(&config).expect("any interface is up");
+    assert_eq!(worker.address().to_string().parse(), Ok(worker.address()));
+    config.set("device", "memif", Origin::Environment).expect("a good value");
+    assert!(matches!(Worker::open_alone(&config), Err(WireupError::NeedsOneHost(_))), "what is named is taken");
 }
 
 #[test]

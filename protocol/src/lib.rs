@@ -20,6 +20,7 @@ mod histogram;
 pub mod lint;
 pub mod msg;
 pub mod rc;
+mod sentence;
 pub mod sim;
 mod types;
 pub mod ud;

@@ -25,7 +25,7 @@ pub enum LinkDevice {
 }
 
 /// Why the name of a device was not understood.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseLinkDeviceError {
     /// It is no address of a socket.

@@ -2,8 +2,8 @@
 //!
 //! A [`Link`] is a type parameter of the engine, never a trait object. The back-ends are [`dpdk`], which drives
 //! a real port, [`udp`], which is a socket of the kernel's, and [`sim`], a wire or a switch in one process under virtual time.
-//! [`live`] is a link of either of the first two. [`faulty`] and [`pcap`] are links around a link: one injects faults, the other writes
-//! what passes to a file.
+//! [`live`] is a link of either of the first two: what a program takes that is given a device by name. [`faulty`] and [`pcap`] are links
+//! around a link: one injects faults, the other writes what passes to a file.
 
 mod clock;
 pub mod closed;
@@ -42,7 +42,7 @@ pub type Batch<F> = ArrayVec<F, BURST>;
 pub struct Full;
 
 /// Why a link cannot send from memory without a copy: what lies there is copied instead.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ZeroCopyError {
     /// Zero copy is switched off.

@@ -38,7 +38,7 @@ fn has_aligned_numbers(buffer: &Buffer, base: u64) -> bool {
 pub struct PdId(pub(crate) u32);
 
 /// A region was not registered. The buffer comes back.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("{why}")]
 pub struct RegionRefused {
     /// Why.

@@ -23,7 +23,7 @@ pub enum MemoryKind {
 }
 
 /// A buffer is not of the kind that a call needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 pub enum WrongKind {
     /// Something would be written to a source.
     #[error("nothing may be written to a source: receive into a target, or into a buffer of the arena")]

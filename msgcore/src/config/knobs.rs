@@ -116,7 +116,7 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// The port between ranks: memif (shared memory, no privilege), vhost, udp (a socket, no privilege; udp:ADDRESS and udp:ADDRESS:PORT say where), af_packet:IFACE, pci:ADDRESS; %r stands for the rank. Ranks that may be on several hosts take udp where this is not set. Over udp ranks that a launcher started on one host meet on the loopback interface, and others at the address that leads to other hosts.
+    /// The port between ranks: memif (shared memory, no privilege), vhost, udp (a socket, no privilege; udp:ADDRESS and udp:ADDRESS:PORT say where), af_packet:IFACE, pci:ADDRESS; %r stands for the rank. Ranks that may be on several hosts take udp where this is not set, and so does a worker alone. Over udp ranks that a launcher started on one host meet on the loopback interface, and others at the address that leads to other hosts.
     device: String = "memif".into(), "device", "memif|vhost|udp[:ADDRESS]|af_packet:IFACE|pci:ADDRESS", parse_device, Clone::clone;
     /// A raw EAL line instead of a device; its first port is used, and shared by all peers.
     eal: String = String::new(), "EAL arguments", "any", |text| Ok(text.into()), Clone::clone;
@@ -174,7 +174,7 @@ knobs! {
     ack_timeout_max_us: u64 = 250_000, "us", "10..60000000", |text| number(text, 10, 60_000_000), ToString::to_string;
     /// Waits in a row until a peer is given up: with the two timeouts, about 10 min. It is for peers that live and do not answer, which may compute so long without a call, or be stopped: a process that has ended is known sooner, by its link or by the launcher.
     retry_limit: u32 = 2_400, "retries", "1..100000", |text| number(text, 1, 100_000), ToString::to_string;
-    /// How long a peer may be silent that something waits for, until it is asked for a sign of life: by an RDMA WRITE of nothing, which takes no receive and no credit there. From then on retry_limit says when it is given up. 0 asks nobody, because a rank that computes for minutes without a call gives no sign either, unless it has an engine of its own; then the end of a peer that nothing is sent to is not noticed where neither its link nor the launcher shows it.
+    /// How long a peer may be silent that something waits for, until it is asked for a sign of life: by an RDMA WRITE of nothing, which takes no receive and no credit there. From then on retry_limit says when it is given up. 0 asks nobody, because a rank that computes for minutes without a call gives no sign either, unless it has an engine of its own; then the end of a peer that nothing is sent to is not noticed where neither its link nor the launcher shows it; a worker alone has no launcher.
     keepalive_s: u64 = 0, "s", "0..3600", |text| number(text, 0, 3_600), ToString::to_string;
     /// When ranks are connected: all at the start, which shows what is wrong before it matters, or each pair at its first message, which is quicker with many ranks that speak to few.
     wireup: WireupTime = WireupTime::Static, "time", "static, lazy", |text| choose(TIMES, text), |value| name_of(TIMES, value);

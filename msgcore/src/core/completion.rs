@@ -125,7 +125,7 @@ impl Eq for Truncated {}
 #[non_exhaustive]
 pub enum OpError {
     /// The peer is gone, or its connection is.
-    #[error("{peer} is gone: {status} ({})", .status.verbs_name())]
+    #[error("{peer} is gone: {}", how(*.status))]
     PeerGone {
         /// Which peer.
         peer: PeerId,
@@ -239,6 +239,16 @@ pub enum OpError {
     /// The request was waited for before, or never made by this worker.
     #[error("no such request")]
     NoRequest,
+}
+
+/// How a connection has ended. That its requests were flushed says nothing: a receive may be the first that does.
+fn how(status: WcStatus) -> String {
+    let name = status.verbs_name();
+    if status == WcStatus::WrFlushErr {
+        format!("its connection has ended ({name})")
+    } else {
+        format!("{status} ({name})")
+    }
 }
 
 fn list(peers: &[PeerId]) -> String {

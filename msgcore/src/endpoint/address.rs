@@ -15,6 +15,9 @@ const VERSION: u8 = 2;
 
 /// Where an endpoint is, and which of those that were there one after the other it is. Ordered, so that two ends agree whose
 /// request goes on where both have asked.
+///
+/// Its text is `IP:SERVICE/INCARNATION`, and `/PORT` behind it for another UDP port than 4791:
+/// `10.0.0.1:28416/0123456789abcdef/17003`. `to_string` makes it, and `parse` reads it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointAddress {
     /// The host's address on its port.
@@ -37,7 +40,7 @@ pub(crate) struct ServicePoint {
 }
 
 /// Why bytes or a text are no address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BadEndpointAddress {
     /// There are fewer bytes, or more.

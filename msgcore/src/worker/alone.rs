@@ -1,21 +1,4 @@
 //! A worker alone: no rank of a job, whose peers are known by their addresses ([`EndpointAddress`]).
-//!
-//! ```no_run
-//! use roci_msgcore::{Config, EndpointAddress, Source, Tag, Worker};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut worker = Worker::open_alone(&Config::load(None)?)?;
-//! println!("{}", worker.address());
-//! // However the application comes by the address of another.
-//! let address: EndpointAddress = std::env::args().nth(1).expect("an address").parse()?;
-//! let peer = worker.insert(address)?;
-//! let send = worker.send_bytes(peer, Tag::new(7), b"hello")?;
-//! let receive = worker.recv(Source::Any, Tag::new(7), worker.buffer(64)?)?;
-//! println!("{} bytes from {}", worker.wait(receive)?.len, peer);
-//! worker.wait(send)?;
-//! # Ok(())
-//! # }
-//! ```
 
 use std::time::Duration;
 
@@ -53,14 +36,43 @@ pub enum ExchangeError {
 }
 
 impl Worker {
-    /// Opens a worker that is no rank of a job, on the network device that the configuration names. Its peers are inserted by
-    /// their addresses ([`Worker::insert`]), or come by themselves; connections are made at the first message, by RDMA-CM unless
-    /// `connect_method` is set.
+    /// Opens a worker that is no rank of a job, on the network device that the configuration names, or on a UDP socket where it
+    /// names none. Its peers are inserted by their addresses ([`Worker::insert`]), or come by themselves: they have a name with
+    /// their first message. Connections are made at the first message, by RDMA-CM unless `connect_method` is set. One that is not
+    /// answered has failed after 55 seconds.
+    ///
+    /// ```no_run
+    /// use roci_msgcore::{Config, EndpointAddress, Source, Tag, Worker};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut config = Config::load(None)?;
+    /// config.keepalive_s = 1;
+    /// let mut worker = Worker::open_alone(&config)?;
+    /// println!("{}", worker.address());
+    /// if let Some(text) = std::env::args().nth(1) {
+    ///     // However the application comes by the address of another.
+    ///     let peer = worker.insert(text.parse::<EndpointAddress>()?)?;
+    ///     let send = worker.send_bytes(peer, Tag::new(7), b"hello")?;
+    ///     worker.wait(send)?;
+    /// } else {
+    ///     let receive = worker.recv(Source::Any, Tag::new(7), worker.buffer(64)?)?;
+    ///     let message = worker.wait(receive)?;
+    ///     println!("{} bytes from {}", message.len, message.peer);
+    /// }
+    /// worker.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// No launcher says that a peer's process has ended. It shows when something is sent to it. Who only waits for a peer sets
+    /// `keepalive_s`, at best where all are [`DedicatedWorker`](crate::DedicatedWorker)s, which always answer.
+    ///
+    /// [`Worker::close`] waits for no peer here: wait for your sends, or call [`Worker::flush`], before.
     ///
     /// # Errors
     /// The device does not work, or joins two processes only.
     pub fn open_alone(config: &Config) -> Result<Self, WireupError> {
-        let mut config = config.clone();
+        let mut config = config.clone().for_several_hosts();
         if config.origin("connect_method") == Origin::Default {
             config.connect_method = ConnectMethod::RdmaCm;
         }
@@ -75,7 +87,8 @@ impl Worker {
 }
 
 impl<L: Link> Worker<L> {
-    /// Returns this end's address, by which others reach it.
+    /// Returns this end's address, by which others reach it. It is a text, too ([`EndpointAddress`]), which the application
+    /// carries to them.
     pub fn address(&self) -> EndpointAddress {
         self.endpoint.wireup.book.own()
     }

@@ -43,6 +43,11 @@ impl From<OpError> for CloseError {
 impl<L: Link> Worker<L> {
     /// Waits until every rank closes, and ends the worker. Until then its peers receive whatever was sent to them; what
     /// was not received by then is given up, and counted at one of the two ends.
+    ///
+    /// A worker alone waits for no peer. A send that has met no receive is taken back: wait for it before.
+    ///
+    /// # Errors
+    /// A rank has failed, or does not answer. The worker is gone all the same.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
         self.linger = None;
         self.endpoint.discard_dropped();

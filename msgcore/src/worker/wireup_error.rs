@@ -65,7 +65,7 @@ pub enum WireupError {
         source: io::Error,
     },
     /// The device joins processes of one host, and the job has several.
-    #[error("device {0} joins processes of one host only: name a network device")]
+    #[error("device {0} joins processes of one host only: name a network device, as udp (ROCI_DEVICE=udp)")]
     NeedsOneHost(LinkDevice),
     /// The host's place on its port makes no sense.
     #[error(transparent)]

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::CmState;
 
 /// Why a call about a connection was refused. Nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CmError {
     /// The identifier names no connection, or none any more.
@@ -37,7 +37,7 @@ pub enum CmError {
 }
 
 /// Why a service cannot be listened on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// Somebody listens there.

@@ -83,7 +83,8 @@ pub trait Env {
 }
 
 /// The region under a key does not allow an access.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the region under the key does not allow this access")]
 pub struct Denied;
 
 /// Where a packet's payload comes from.

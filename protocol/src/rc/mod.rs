@@ -73,7 +73,7 @@ pub struct Rejected<R> {
 }
 
 /// Why a work request could not be posted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RcPostError {
     /// The queue is full: poll for completions and post again.

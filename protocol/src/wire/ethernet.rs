@@ -34,7 +34,7 @@ impl fmt::Display for MacAddr {
 }
 
 /// The text is no station address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form 02:00:00:00:00:01")]
 pub struct ParseMacError;
 

@@ -22,7 +22,10 @@ use terms::{as_asked, basic_offer};
 
 impl<L: Link> Engine<L> {
     /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
-    /// all; the others hear nothing.
+    /// all; the others hear nothing. Over a UDP socket the port must be RoCEv2's: see [`link::udp`](crate::link::udp).
+    ///
+    /// # Errors
+    /// Somebody listens there, or too many listen.
     pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
         self.cm.machine.listen(service)
     }
@@ -32,9 +35,16 @@ impl<L: Link> Engine<L> {
         self.cm.machine.unlisten(service)
     }
 
-    /// Asks `peer` for a connection of `qp`, with at most 56 bytes for its application (48 where the parameters want the
-    /// dialect of this stack's own or no ICRC, which is asked for in front of them). The peer's station must be known:
-    /// where it is not, the queue pair comes back, and [`CmCallError::Resolving`] asks to poll and to call again.
+    /// Asks `peer` for a connection of `qp`. Its port names the service (`RDMA_PS_TCP`), as for `rdma_resolve_addr`, and is no
+    /// UDP port. The application there gets at most 56 bytes of `private_data` (48 where the parameters want the dialect of this
+    /// stack's own or no ICRC, which is asked for in front of them).
+    ///
+    /// [`Engine::poll_cm`] has the answer: [`CmEvent::Replied`], [`CmEvent::Rejected`] or [`CmEvent::Unreachable`]. The last one
+    /// takes 55 seconds, as with Linux; who is less patient calls [`Engine::cm_disconnect`].
+    ///
+    /// # Errors
+    /// The queue pair comes back with the reason. [`CmCallError::Resolving`] means that the peer's station is not known yet: poll,
+    /// and call again.
     pub fn cm_connect(
         &mut self,
         qp: UnconnectedQp,
@@ -67,7 +77,11 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Connects `qp` to the peer that asked for `id`. Post its receives, then call [`Engine::cm_accept`].
+    /// Connects `qp` to the peer that asked for `id`. It must have been made at the request's `place`
+    /// ([`Engine::create_qp_at`]). Post its receives, then call [`Engine::cm_accept`].
+    ///
+    /// # Errors
+    /// The queue pair is gone, and the peer waits still: call [`Engine::cm_reject`].
     pub fn cm_prepare(&mut self, id: ConnId, qp: UnconnectedQp, params: &QpParams) -> Result<QueuePair, CmCallError> {
         let (Some(attempt), Some(way)) = (self.cm.attempts.get(&id), self.cm.machine.route(id)) else {
             self.discard_qp(qp);
@@ -90,7 +104,10 @@ impl<L: Link> Engine<L> {
     }
 
     /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
-    /// of this stack's own or on no ICRC).
+    /// of this stack's own or on no ICRC). [`CmEvent::Established`] says that the peer has confirmed it.
+    ///
+    /// # Errors
+    /// The connection is over, or was not prepared; or there is too much private data.
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp) }) = self.cm.attempts.get(&id) else {
             return Err(CmCallError::NotPrepared);
@@ -114,6 +131,9 @@ impl<L: Link> Engine<L> {
     }
 
     /// Refuses the connection that a peer asked for, with at most 148 bytes for its application.
+    ///
+    /// # Errors
+    /// The connection is over, or open; or there is too much private data.
     pub fn cm_reject(&mut self, id: ConnId, reason: RejReason, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
         self.cm.machine.reject(now, id, reason, private_data)?;
@@ -123,7 +143,10 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Opens the connection that the peer has granted: the receives of its queue pair are posted.
+    /// Opens the connection that the peer has granted: the receives of its queue pair are posted. From here on it may send.
+    ///
+    /// # Errors
+    /// No peer has granted it, or it is over.
     pub fn cm_confirm(&mut self, id: ConnId) -> Result<(), CmCallError> {
         let now = self.now();
         self.cm.machine.confirm(now, id)?;
@@ -132,7 +155,10 @@ impl<L: Link> Engine<L> {
     }
 
     /// Ends a connection, or the attempt to make one. Its queue pair fails at once; [`CmEvent::Disconnected`] reports
-    /// when the peer of an open connection knows.
+    /// when the peer of an open connection knows. A process that is killed ends none: see [`CmEvent::Disconnected`].
+    ///
+    /// # Errors
+    /// There is no such connection, or no more: the peer was faster.
     pub fn cm_disconnect(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
         let now = self.now();
         match self.cm.machine.state(id) {
@@ -190,7 +216,7 @@ impl<L: Link> Engine<L> {
         Ok(id)
     }
 
-    /// The next thing that happened to a connection.
+    /// The next thing that happened to a connection. [`Engine::poll`] makes it happen.
     pub fn poll_cm(&mut self) -> Option<CmEvent> {
         let event = self.cm.next_event();
         if event.is_some() {

@@ -37,7 +37,7 @@ pub enum Device {
 }
 
 /// Why a device name was not understood.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseDeviceError {
     /// No such kind.

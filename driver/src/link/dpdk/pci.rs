@@ -31,7 +31,7 @@ pub struct PciAddress {
 }
 
 /// A text that is no PCI address.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("'{0}' is no PCI address such as 0000:00:04.0 or 00:04.0")]
 pub struct ParsePciError(String);
 
@@ -67,7 +67,7 @@ impl fmt::Display for PciAddress {
 }
 
 /// Why DPDK cannot have a NIC.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BindingError {
     /// Nothing is there.

@@ -14,7 +14,9 @@
 //!
 //! # Ports
 //! A link has port 4791 where it is free at its address, and a second socket to send from. The processes beside it at the same address have ports of their own: they
-//! talk with others of this stack, whose addresses say the port, and not with other RoCEv2 hosts.
+//! talk with others of this stack, whose addresses say the port, and not with other RoCEv2 hosts. RDMA-CM looks for a host at port 4791.
+//! So a server takes that port or fails: `UdpAddress { ip, port: Some(ROCE_PORT) }`. Who knows another port reaches it by
+//! [`UnconnectedQp::toward`](crate::UnconnectedQp::toward) and [`station::of_port`].
 //!
 //! # Errors
 //! The kernel reports what became of packets (`IP_RECVERR`). A host whose process is gone says that no socket has the port: the engine
@@ -41,6 +43,8 @@ use roci_protocol::wire::{Ethernet, FrameLayers, Ip, Ipv4, Ipv6, MacAddr, Udp, e
 
 use super::dpdk::clock;
 use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats};
+
+pub use roci_protocol::wire::udp::ROCE_PORT;
 
 pub use open::{ParseUdpAddressError, UdpAddress, UdpError};
 pub use rx_queue::UdpFrame;
@@ -261,7 +265,7 @@ impl Headings {
         Ethernet { destination: self.mac, source, vlan: None, ethertype }.emit(headers);
         let udp_at = headers.len() - udp::LEN;
         let payload_len = packet.len() as u16;
-        Udp { source: message.from.port(), destination: udp::ROCE_PORT, payload_len, checksum: 0 }
+        Udp { source: message.from.port(), destination: ROCE_PORT, payload_len, checksum: 0 }
             .emit(&mut headers[udp_at..]);
     }
 }
@@ -303,7 +307,7 @@ impl Link for UdpLink {
 
     /// The kernel finds the way. Who has another port than RoCEv2's says so.
     fn station_of(&self, _ip: IpAddr) -> Option<MacAddr> {
-        Some(station::of_port(udp::ROCE_PORT))
+        Some(station::of_port(ROCE_PORT))
     }
 
     fn source_port(&self) -> Option<u16> {

@@ -26,12 +26,13 @@ const TRIES: usize = 64;
 pub struct UdpAddress {
     /// The address; without one, that which leads to other hosts, that of any interface, or one of the loopback interface's.
     pub ip: Option<IpAddr>,
-    /// The port; without one, RoCEv2's where it is free, and any other where it is not.
+    /// The port; without one, RoCEv2's where it is free, and any other where it is not. A server that waits for RDMA-CM gives
+    /// [`ROCE_PORT`](super::ROCE_PORT): behind another port it is not found.
     pub port: Option<u16>,
 }
 
 /// The text is no address of a link over UDP.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is no address for a UDP socket: write udp, udp:10.0.0.1, udp:fd00::1, udp:10.0.0.1:4791 or udp:[fd00::1]:4791"
 )]
@@ -48,7 +49,9 @@ pub enum UdpError {
     #[error("udp: {0} is valid on one link only: use an address of a wider scope")]
     LinkLocal(IpAddr),
     /// Another process has the port.
-    #[error("udp: another process has port {1} of {0}: leave the port out, or use another address")]
+    #[error(
+        "udp: another process has port {1} of {0}: use another address, or leave the port out and give peers the one that is taken"
+    )]
     Taken(IpAddr, u16),
     /// No port is free.
     #[error("udp: no port of {0} is free")]
@@ -99,7 +102,7 @@ impl fmt::Display for UdpAddress {
 }
 
 impl UdpLink {
-    /// Opens a link. Its packets, IP included, have up to `mtu` bytes, or what the interface carries where that is not given.
+    /// Opens a link; [`UdpLink::own`] says which address and port it has. Its packets, IP included, have up to `mtu` bytes, or what the interface carries where that is not given.
     ///
     /// # Errors
     /// The address is none of this host's, the port is another process's, or the kernel refuses.

@@ -12,7 +12,7 @@ use super::Buffer;
 pub const MAX_PIECES: usize = 16;
 
 /// A list was not made. Its pieces come back.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("{why}")]
 pub struct ListRefused {
     /// Why.

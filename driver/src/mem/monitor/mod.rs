@@ -49,7 +49,7 @@ pub(super) use reader::tell;
 use uffd::Userfaultfd;
 
 /// Why there is no monitor.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum MonitorError {
     /// The kernel gives no userfaultfd, or one without the events that are needed.
