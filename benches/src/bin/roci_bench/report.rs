@@ -360,7 +360,7 @@ pub(crate) mod tests {
     #[test]
     fn the_mtu_of_interfaces_is_said_where_there_are_any() {
         let introduction = |place| with_report(0.0, |report| report.introduction(place));
-        assert!(introduction(Topology::Veth).contains("have an MTU of 9000:"));
+        assert!(introduction(Topology::Veth).contains("have an MTU of 9000."));
         assert!(!introduction(Topology::Host).contains("9000"));
     }
 
