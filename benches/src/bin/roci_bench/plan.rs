@@ -147,16 +147,7 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(place, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf {
-                tests,
-                sizes: band.sizes,
-                iters,
-                options,
-                loss: None,
-                icrc: true,
-                cma: false,
-                sockets: false,
-            };
+            let tool = RociPerf { options, ..RociPerf::new(tests, band.sizes, iters) };
             cells.push(Cell::new(place, "ours", format!("{label} {}", band.sizes), tool));
         };
         add("latency", one_sided, band.latency, "");
@@ -177,8 +168,7 @@ fn ours(place: Topology, extent: Extent) -> Vec<Cell> {
 /// Long messages that the kernel copies between the two processes.
 fn copied(extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool =
-            RociPerf { tests, sizes, iters, options: "--no-verify", loss: None, icrc: true, cma: true, sockets: false };
+        let tool = RociPerf { options: "--no-verify", cma: true, ..RociPerf::new(tests, sizes, iters) };
         Cell::new(Topology::Host, "cma", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -192,7 +182,7 @@ fn copied(extent: Extent) -> Vec<Cell> {
 /// What the ICRC takes: the same without.
 fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: false, cma: false, sockets: false };
+        let tool = RociPerf { icrc: false, ..RociPerf::new(tests, sizes, iters) };
         Cell::new(place, "icrc", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -205,7 +195,7 @@ fn without_icrc(place: Topology, extent: Extent) -> Vec<Cell> {
 /// The same over UDP sockets, which need no privilege: what stands beside the kernel's own, and beside others that use them.
 fn over_sockets(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: &str, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, cma: false, sockets: true };
+        let tool = RociPerf { sockets: true, ..RociPerf::new(tests, sizes, iters) };
         Cell::new(place, "over udp", format!("{label} {sizes}"), tool)
     };
     let both = |band: &Band| {
@@ -221,16 +211,7 @@ fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
     for band in bands(Topology::Vhost, extent) {
         let mut add = |label: &str, tests, iters, options| {
-            let tool = RociPerf {
-                tests,
-                sizes: band.sizes,
-                iters,
-                options,
-                loss: None,
-                icrc: true,
-                cma: false,
-                sockets: false,
-            };
+            let tool = RociPerf { options, ..RociPerf::new(tests, band.sizes, iters) };
             cells.push(Cell::new(Topology::Vhost, "ours", format!("{label} {}", band.sizes), tool));
         };
         let is_longer_than_the_ring = band.sizes == VHOST_LOSES;
@@ -245,7 +226,7 @@ fn vhost(extent: Extent) -> Vec<Cell> {
 /// Operations on a peer's memory, each until its end is known, and active messages.
 fn one_sided(place: Topology, extent: Extent) -> Vec<Cell> {
     let cell = |label: String, tests, sizes, iters| {
-        let tool = RociPerf { tests, sizes, iters, options: "", loss: None, icrc: true, cma: false, sockets: false };
+        let tool = RociPerf::new(tests, sizes, iters);
         Cell::new(place, "one-sided", label, tool)
     };
     let of_band = |band: &Band| {
@@ -294,7 +275,7 @@ fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
 fn windows(extent: Extent) -> Cell {
     let iters = if extent == Extent::Quick { 2_000 } else { 10_000 };
     let (tests, sizes) = ("send_bw,write_bw,read_bw,tag_bw", "64,4096,65536");
-    let tool = RociPerf { tests, sizes, iters, options: DEPTHS, loss: None, icrc: true, cma: false, sockets: false };
+    let tool = RociPerf { options: DEPTHS, ..RociPerf::new(tests, sizes, iters) };
     Cell::new(Topology::Host, "scale", "messages under way", tool)
 }
 
@@ -303,16 +284,7 @@ fn losses(extent: Extent) -> Vec<Cell> {
     let is_quick = extent == Extent::Quick;
     let (iters, millis) = if is_quick { (1_000, 300) } else { (3_000, 1_000) };
     let both = |loss| {
-        let ours = RociPerf {
-            tests: "write_bw,tag_bw",
-            sizes: "65536",
-            iters,
-            options: "",
-            loss: Some(loss),
-            icrc: true,
-            cma: false,
-            sockets: false,
-        };
+        let ours = RociPerf { loss: Some(loss), ..RociPerf::new("write_bw,tag_bw", "65536", iters) };
         let tcp = Loop { loss: Some(loss), ..a_loop("tcp", "kernel TCP", "65536", millis) };
         let label = format!("{} %", f64::from(loss) / 100.0);
         let tcp = Cell::new(Topology::Host, "loss", format!("tcp {label}"), tcp);
@@ -323,10 +295,10 @@ fn losses(extent: Extent) -> Vec<Cell> {
 
 /// The same over UDP sockets.
 fn losses_over_sockets(extent: Extent) -> Vec<Cell> {
-    let (tests, sizes, options) = ("write_bw,tag_bw", "65536", "");
+    let (tests, sizes) = ("write_bw,tag_bw", "65536");
     let iters = if extent == Extent::Quick { 1_000 } else { 3_000 };
     let cell = |loss| {
-        let tool = RociPerf { tests, sizes, iters, options, loss: Some(loss), icrc: true, cma: false, sockets: true };
+        let tool = RociPerf { loss: Some(loss), sockets: true, ..RociPerf::new(tests, sizes, iters) };
         Cell::new(Topology::Host, "loss", format!("over udp {} %", f64::from(loss) / 100.0), tool)
     };
     LOSSES.into_iter().map(cell).collect()
@@ -335,16 +307,7 @@ fn losses_over_sockets(extent: Extent) -> Vec<Cell> {
 /// The rate of messages over ever more connections, which take turns.
 fn connections(extent: Extent) -> [Cell; 2] {
     let iters = if extent == Extent::Quick { 50_000 } else { 200_000 };
-    let ours = RociPerf {
-        tests: "send_rate",
-        sizes: "64",
-        iters,
-        options: CONNECTIONS,
-        loss: None,
-        icrc: true,
-        cma: false,
-        sockets: false,
-    };
+    let ours = RociPerf { options: CONNECTIONS, ..RociPerf::new("send_rate", "64", iters) };
     let tcp = Loop { options: CONNECTIONS, ..a_loop("tcp", "kernel TCP", "64", 100) };
     let patient = |cell| Cell { patience: Duration::from_mins(1), ..cell };
     [

@@ -27,6 +27,11 @@ pub(crate) struct RociPerf {
 }
 
 impl RociPerf {
+    /// These tests without further options, as they are mostly measured.
+    pub(crate) const fn new(tests: &'static str, sizes: &'static str, iters: u64) -> Self {
+        Self { tests, sizes, iters, options: "", loss: None, icrc: true, cma: false, sockets: false }
+    }
+
     fn arguments(&self) -> Vec<String> {
         let iters = self.iters.to_string();
         let mut words: Vec<String> =
