@@ -175,10 +175,11 @@ fn prepare(stream: &mut JobStream) -> io::Result<JobStream> {
 }
 
 /// Serves one connection until it ends; returns who it was. An error is its end.
-fn session(shared: &SharedBoard, from: String, reader: impl Read, writer: impl Write + Send + 'static) -> RankSession {
+fn session(shared: &SharedBoard, from: String, reader: impl Read, writer: JobStream) -> RankSession {
     let mut guest = RankSession { outbox: Arc::default(), from, rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
-    let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
+    let write = move || outbox.write_to(&writer, |has_room| writer.end_in_silence(has_room));
+    let started = thread::Builder::new().name("roci-outbox".into()).spawn(write);
     match started {
         Ok(_) => drop(serve_requests(shared, &mut guest, reader)),
         Err(error) => tracing::error!("the launcher cannot answer a rank: {error}"),
@@ -208,6 +209,7 @@ fn serve_requests(shared: &SharedBoard, guest: &mut RankSession, reader: impl Re
             guest.outbox.answer(format!("error a request is a line of at most {LINE_LIMIT} bytes"));
             break;
         }
+        guest.outbox.note_request();
         shared.serve(guest, line.trim_end_matches('\n'));
         // Its first request was a hello, which was refused.
         if guest.rank.is_none() {
