@@ -1,4 +1,6 @@
-//! Where a job's sockets are: a directory for this user alone, which a launcher that was killed leaves to the next one.
+//! Where sockets are, of a job or between two of its ranks: a directory for this user alone. A process that was killed leaves it to the
+//! next one. Whether it lives says a lock: the directory for temporary files may be shared with hosts and containers whose processes are not
+//! to be seen here.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
@@ -11,8 +13,9 @@ use tempfile::{Builder, TempDir};
 
 /// How a job's directory is called, before what makes its name unique.
 const PREFIX: &str = "roci-";
-/// In it, the file that a launcher locks for as long as it lives.
+/// In it, the file that its process locks for as long as it lives, and how that is called until it is locked.
 const LOCK: &str = "lock";
+const NOT_YET_LOCKED: &str = "new";
 /// Room for a socket's name behind the job's directory.
 const DIRECTORY_LIMIT: usize = 80;
 /// What means something else in the arguments of DPDK's devices.
@@ -20,8 +23,8 @@ const SIGNS: [char; 4] = [',', '=', '[', ']'];
 /// Where the usual place does not do.
 const FALLBACK: &str = "/tmp";
 
-/// A job's directory. It goes with this.
-pub(crate) struct JobDirectory {
+/// A directory for sockets. It goes with this.
+pub struct JobDirectory {
     directory: TempDir,
     _lock: File,
 }
@@ -58,18 +61,31 @@ impl JobDirectory {
         if may_hold_sockets(&usual) { usual.join(name) } else { Path::new(FALLBACK).join(name) }
     }
 
+    /// Makes one in `parent`, whose name begins with `roci-` and these words. Removes what killed processes have left there.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn beside_others(parent: &Path, words: &str) -> io::Result<Self> {
+        sweep(parent);
+        Self::make_with(parent, Builder::new().prefix(&format!("{PREFIX}{words}")))
+    }
+
     fn make(parent: &Path) -> io::Result<Self> {
         Self::make_with(parent, Builder::new().prefix(PREFIX))
     }
 
     fn make_with(parent: &Path, builder: &mut Builder<'_, '_>) -> io::Result<Self> {
         let directory = builder.permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
-        let lock = File::create_new(directory.path().join(LOCK))?;
+        // A process that sweeps at this moment must not find it unlocked.
+        let (new, path) = (directory.path().join(NOT_YET_LOCKED), directory.path().join(LOCK));
+        let lock = File::create_new(&new)?;
         lock.try_lock()?;
+        fs::rename(&new, &path)?;
         Ok(Self { directory, _lock: lock })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
@@ -79,12 +95,12 @@ fn may_hold_sockets(parent: &Path) -> bool {
     text.is_some_and(|text| text.len() + PREFIX.len() + 8 < DIRECTORY_LIMIT)
 }
 
-/// Removes the directories of this user's launchers that do not live any more.
+/// Removes the directories of this user's processes that do not live any more.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let paths = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in paths.map(|entry| entry.path()).filter(is_ours) {
-        // This launcher holds the lock until the directory is removed: no other launcher removes it at the same time.
+        // This process holds the lock until the directory is removed: no other one removes it at the same time.
         if let Ok(_lock) = lock_of(&path) {
             // What cannot be removed stays for the next one.
             let _ = fs::remove_dir_all(&path);
@@ -96,10 +112,10 @@ fn is_ours(path: &PathBuf) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
 }
 
-/// The lock that a launcher has given up with its life.
+/// The lock that a process has given up with its life. (NFS locks a file that may be written.)
 fn lock_of(directory: &Path) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(no_link).open(directory.join(LOCK))?;
+    let file = File::options().read(true).write(true).custom_flags(no_link).open(directory.join(LOCK))?;
     file.try_lock().map_err(|refused| match refused {
         TryLockError::Error(error) => error,
         TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
@@ -132,6 +148,22 @@ mod tests {
         assert!(!killed.exists());
         assert!(living.path().join("job").exists());
         assert!(others.iter().all(|path| path.exists()) && others[1].join(LOCK).exists());
+    }
+
+    #[test]
+    fn a_directory_beside_others_leaves_those_of_the_living() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let make = || JobDirectory::beside_others(parent.path(), "local-7-").expect("room on the disk");
+        let (living, killed) = (make(), make());
+        let JobDirectory { directory, _lock: lock } = killed;
+        let killed = directory.keep();
+        drop(lock);
+        let next = make();
+        let names = |directory: &JobDirectory| {
+            directory.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("roci-local-7-"))
+        };
+        assert!(names(&living) && names(&next) && next.path().exists());
+        assert!(living.path().exists() && !killed.exists());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use process::{LocalRanks, OutputRoute, RankEnd};
 use start::Hosts;
 
 pub use agent::serve_launcher;
-pub(crate) use directory::JobDirectory;
+pub use directory::JobDirectory;
 pub use hosts::{parse_hosts, read_hostfile};
 pub use launch_error::LaunchError;
 pub use output::OutputMode;

@@ -10,10 +10,9 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::Interface;
+use roci_launcher::JobDirectory;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
-use rustix::process::geteuid;
-use tempfile::TempDir;
 
 use super::live_link::LiveLink;
 use super::wireup_error::WireupError;
@@ -23,8 +22,6 @@ use crate::endpoint::locality::{LocalMeans, LocalPortError, LocalPorts, MeetingP
 
 /// Bits of the addresses at both ends that are the same.
 const PREFIX: u8 = 30;
-/// How the names of directories for sockets begin; the number of a process follows.
-const PREFIX_OF_DIRECTORIES: &str = "roci-local-";
 /// A UNIX socket's path must be shorter than this.
 const SOCKET_PATH_LIMIT: usize = 108;
 
@@ -34,7 +31,7 @@ struct MemifPorts {
     /// Where the directory for sockets is made.
     place: PathBuf,
     /// That directory. Sockets stay as long as DPDK listens at them: a port whose peer has gone serves the next one.
-    directory: Option<TempDir>,
+    directory: Option<JobDirectory>,
     /// Seeds the faults of the next port, and names its socket.
     count: u64,
 }
@@ -85,37 +82,13 @@ impl MemifPorts {
     /// The directory for sockets, which this user alone may enter.
     fn directory(&mut self) -> Result<&Path, LocalPortError> {
         if self.directory.is_none() {
-            remove_stale(&self.place);
-            let prefix = format!("{PREFIX_OF_DIRECTORIES}{}-", std::process::id());
-            let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(&self.place);
+            let made = JobDirectory::beside_others(&self.place, &format!("local-{}-", std::process::id()));
             self.directory = Some(made.map_err(|error| {
                 LocalPortError(format!("no directory for a socket in {}: {error}", self.place.display()))
             })?);
         }
         Ok(self.directory.as_ref().expect("it was made").path())
     }
-}
-
-/// Removes the directories of this user's processes that have ended and could not do so themselves.
-fn remove_stale(place: &Path) {
-    for entry in place.read_dir().into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX_OF_DIRECTORIES)?.split_once('-'));
-        let is_ours = entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == geteuid().as_raw());
-        if let Some((process, _)) = process
-            && is_ours
-            && has_ended(process)
-        {
-            // Another process may do the same.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// Whether no process has this number, as far as that can be seen.
-fn has_ended(process: &str) -> bool {
-    let processes = Path::new("/proc");
-    processes.join("self").exists() && !processes.join(process).exists()
 }
 
 /// Returns the path of a socket that DPDK can be asked for.
