@@ -40,6 +40,7 @@ mod job_state;
 mod local;
 mod mailboxes;
 mod managed;
+mod node_list;
 mod outbox;
 mod refusal;
 mod reminder;
