@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS, REMOTE_SHELL};
+use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS};
 
 use super::DeviceOptions;
 
@@ -59,15 +59,17 @@ pub(crate) struct ProcessOptions {
 /// Where the ranks run.
 #[derive(Args)]
 pub(crate) struct HostOptions {
-    /// Hosts, with commas: each as often as it gets processes, or HOST:N; the list begins again where it is too short
+    /// Hosts, with commas: each as often as it gets processes, or HOST:N; the list begins again where it is too short. Without hosts all
+    /// ranks are on this one, or, where Slurm has given nodes, on those
     #[arg(long, value_name = "HOST,..", conflicts_with = "hostfile")]
     pub(crate) hosts: Option<String>,
     /// A file of hosts, one a line
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
-    /// What starts a command on another host; the host's name takes the place of %h, or stands behind it
-    #[arg(long, value_name = "COMMAND", default_value = REMOTE_SHELL)]
-    pub(crate) remote_shell: String,
+    /// What starts a command on another host; the host's name takes the place of %h, or stands behind it. Nodes that Slurm has given
+    /// are reached by srun, and other hosts by ssh
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) remote_shell: Option<String>,
 }
 
 /// A terminal for each rank.
