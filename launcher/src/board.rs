@@ -172,16 +172,15 @@ fn prepare(stream: &mut JobStream) -> io::Result<JobStream> {
     stream.set_nonblocking(false)?;
     stream.tune()?;
     let writer = stream.try_clone();
-    writer
-        .inspect_err(|error| drop(stream.write(format!("error the launcher has no room for it: {error}\n").as_bytes())))
+    writer.inspect_err(|error| drop(writeln!(stream, "error the launcher has no room for it: {error}")))
 }
 
 /// Serves one connection until it ends; returns who it was. An error is its end.
-fn session(shared: &SharedBoard, from: String, reader: impl Read, writer: impl Write + Send + 'static) -> RankSession {
+fn session(shared: &SharedBoard, from: String, reader: impl Read, writer: JobStream) -> RankSession {
     let mut guest = RankSession { outbox: Arc::default(), from, rank: None, generation: 0 };
     let outbox = guest.outbox.clone();
-    let started = thread::Builder::new().name("roci-outbox".into()).spawn(move || outbox.write_to(writer));
-    match started {
+    let write = move || outbox.write_to(&writer, |has_room| writer.end_in_silence(has_room));
+    match thread::Builder::new().name("roci-outbox".into()).spawn(write) {
         Ok(_) => drop(serve_requests(shared, &mut guest, reader)),
         Err(error) => tracing::error!("the launcher cannot answer a rank: {error}"),
     }
@@ -210,6 +209,7 @@ fn serve_requests(shared: &SharedBoard, guest: &mut RankSession, reader: impl Re
             guest.outbox.answer(format!("error a request is a line of at most {LINE_LIMIT} bytes"));
             break;
         }
+        guest.outbox.note_request();
         shared.serve(guest, line.trim_end_matches('\n'));
         // Its first request was a hello, which was refused.
         if guest.rank.is_none() {

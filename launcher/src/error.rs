@@ -27,7 +27,7 @@ pub enum JobError {
     NoBoard(#[source] io::Error),
     /// Slurm carries no secret from node to node.
     #[error(
-        "srun without --mpi=pmi2 carries no secret from node to node: use that, or give every task one: export {0}=$(openssl rand -hex 16)"
+        "srun carries no secret from node to node by itself: start with srun --mpi=pmi2 or --mpi=pmix, or give every task one: export {0}=$(openssl rand -hex 16)"
     )]
     NoToken(&'static str),
     /// A variable makes no sense.

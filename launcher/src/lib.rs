@@ -40,6 +40,7 @@ mod job_state;
 mod local;
 mod mailboxes;
 mod managed;
+mod node_list;
 mod outbox;
 mod refusal;
 mod reminder;
@@ -60,8 +61,8 @@ pub use local::LocalMail;
 pub use managed::{is_private, own_addresses};
 pub use reminder::Reminder;
 pub use supervise::{
-    EXIT_TIMEOUT, JobDirectory, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, allowed_cpus, become_rank,
-    launch, parse_hosts, read_hostfile, serve_launcher,
+    Allocation, EXIT_TIMEOUT, JobDirectory, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, allowed_cpus,
+    become_rank, launch, parse_hosts, read_hostfile, serve_launcher,
 };
 pub use token::Token;
 

@@ -94,7 +94,7 @@ mod tests {
     fn written(outbox: &Outbox) -> String {
         outbox.close();
         let mut bytes = Vec::new();
-        outbox.write_to(&mut bytes);
+        outbox.write_to(&mut bytes, |_| {});
         String::from_utf8(bytes).expect("texts are UTF-8")
     }
 

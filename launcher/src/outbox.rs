@@ -2,6 +2,9 @@
 //!
 //! Others' mail and a session's own answers share its connection. A rank that does not read must not hold up those
 //! who write to it, so they only queue: a thread of the session's own waits for its socket.
+//!
+//! What a rank has not read fills the buffer at its end in the long run. As long as there is certainly room, bytes that are not
+//! acknowledged mean that its host is gone.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,6 +15,9 @@ use crate::refusal::MailRefusal;
 
 /// Answers that wait for a session that asks and does not read; then its next request is not read either.
 const ANSWER_LIMIT: usize = 64;
+/// What a line takes of a buffer at the other end beside its bytes, and how much is certainly there.
+const LINE_COST: usize = 1 << 10;
+const BUFFER: usize = 32 << 10;
 
 /// Lines for one session, in the order they leave.
 #[derive(Default)]
@@ -26,6 +32,10 @@ struct OutboxState {
     lines: VecDeque<QueuedLine>,
     mails: usize,
     is_closed: bool,
+    /// What was written between the last two requests, and since. Who asks has read the answer to the request before that, and
+    /// all that was written before.
+    before: usize,
+    since: usize,
 }
 
 /// A line for the rank: an answer to its request, or a mail.
@@ -75,6 +85,12 @@ impl Outbox {
         !queue.is_closed
     }
 
+    /// The rank has asked for something.
+    pub(super) fn note_request(&self) {
+        let mut queue = self.lock();
+        queue.before = std::mem::take(&mut queue.since);
+    }
+
     /// Nothing more will be queued. What waits is still written.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
@@ -86,17 +102,24 @@ impl Outbox {
         self.lock().is_closed
     }
 
-    /// Writes line after line until the outbox is closed and empty, or the reader has gone.
-    pub(super) fn write_to(&self, mut writer: impl Write) {
-        while let Some(mut line) = self.next() {
+    /// Writes line after line until the outbox is closed and empty, or the reader has gone. Says before a line whether there is room
+    /// for it at the other end, where that has changed; at first there is not.
+    pub(super) fn write_to(&self, mut writer: impl Write, mut say: impl FnMut(bool)) {
+        let mut had_room = false;
+        while let Some((mut line, has_room)) = self.next() {
             line.push('\n');
+            if has_room != had_room {
+                say(has_room);
+                had_room = has_room;
+            }
             if writer.write_all(line.as_bytes()).is_err() {
                 self.abandon();
             }
         }
     }
 
-    fn next(&self) -> Option<String> {
+    /// The next line, and whether there is room for it.
+    fn next(&self) -> Option<(String, bool)> {
         let is_idle = |queue: &mut OutboxState| queue.lines.is_empty() && !queue.is_closed;
         let mut queue = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
         let line = match queue.lines.pop_front()? {
@@ -106,8 +129,9 @@ impl Outbox {
                 line
             }
         };
+        queue.since += line.len() + LINE_COST;
         self.changed.notify_all();
-        Some(line)
+        Some((line, queue.before + queue.since <= BUFFER))
     }
 
     /// Closes the queue and drops its lines: the connection has ended.
@@ -150,7 +174,7 @@ mod tests {
         outbox.close();
         assert_eq!(outbox.mail("mail 0 b".into()), Err(MailRefusal::Gone));
         let mut written = Vec::new();
-        outbox.write_to(&mut written);
+        outbox.write_to(&mut written, |_| {});
         assert_eq!(written, b"ok 1\nmail 0 a\nok 2\n");
     }
 
@@ -162,15 +186,45 @@ mod tests {
             outbox.mail("mail 0 a".into()).expect("room");
         }
         assert!(outbox.mail("mail 0 a".into()).is_err());
-        while !matches!(outbox.next().as_deref(), Some("mail 0 a")) {}
+        while outbox.next().expect("mail is there").0 != "mail 0 a" {}
         outbox.mail("mail 0 a".into()).expect("one has left");
+    }
+
+    #[test]
+    fn there_is_room_until_much_was_written_since_the_rank_last_asked_but_one() {
+        let outbox = Outbox::default();
+        let had_room = |lines| {
+            let write = |_| {
+                outbox.answer("ok".into());
+                outbox.next().expect("a line").1
+            };
+            (0..lines).map(write).filter(|&has_room| has_room).count()
+        };
+        assert_eq!(had_room(40), 31);
+        outbox.note_request();
+        assert_eq!(had_room(1), 0, "it may have read none of these");
+        outbox.note_request();
+        assert_eq!(had_room(40), 30);
+        outbox.note_request();
+        outbox.note_request();
+        assert_eq!(had_room(40), 31);
+    }
+
+    #[test]
+    fn who_writes_is_told_when_there_is_room_and_when_not() {
+        let outbox = Outbox::default();
+        (0..40).for_each(|_| outbox.answer("ok".into()));
+        outbox.close();
+        let mut told = Vec::new();
+        outbox.write_to(io::sink(), |has_room| told.push(has_room));
+        assert_eq!(told, [true, false]);
     }
 
     #[test]
     fn a_reader_that_goes_away_closes_the_outbox() {
         let outbox = Outbox::default();
         (0..3).for_each(|_| outbox.answer("ok".into()));
-        outbox.write_to(Leaver(1));
+        outbox.write_to(Leaver(1), |_| {});
         assert!(outbox.is_closed());
         assert!(!outbox.wait_for_room());
     }

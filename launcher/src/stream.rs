@@ -15,6 +15,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(2);
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_COUNT: u32 = 3;
 
+/// How long bytes may go unacknowledged where the other end has room for them: as long as all the questions above.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// A host that is there answers sooner, even where the first two questions are lost.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,6 +67,8 @@ impl JobStream {
         });
         let stream = Self::Tcp(connected.ok_or(failure)?);
         stream.tune()?;
+        // A board reads what its ranks say, however busy its process is.
+        stream.end_in_silence(true);
         Ok(stream)
     }
 
@@ -77,6 +82,15 @@ impl JobStream {
         sockopt::set_tcp_keepintvl(stream, KEEP_INTERVAL)?;
         sockopt::set_tcp_keepcnt(stream, KEEP_COUNT)?;
         Ok(sockopt::set_socket_keepalive(stream, true)?)
+    }
+
+    /// Whether a TCP connection ends once bytes have not been acknowledged for five seconds: the kernel sends no keepalive probe
+    /// meanwhile, and tries for a quarter of an hour. An end that does not read, and whose buffer is full, counts as silent, too.
+    pub(super) fn end_in_silence(&self, ends: bool) {
+        let Self::Tcp(stream) = self else { return };
+        let milliseconds = if ends { SILENCE.as_millis() as u32 } else { 0 };
+        // Without it a host that is gone is noticed later.
+        let _ = sockopt::set_tcp_user_timeout(stream, milliseconds);
     }
 
     pub(super) fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
@@ -128,9 +142,19 @@ impl Read for JobStream {
 
 impl Write for JobStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for &JobStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
+            JobStream::Unix(stream) => (&mut &*stream).write(bytes),
+            JobStream::Tcp(stream) => (&mut &*stream).write(bytes),
         }
     }
 

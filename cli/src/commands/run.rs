@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use roci_driver::link::dpdk::room_for_descriptors;
-use roci_launcher::{JobSpec, MAX_RANKS, OutputMode, parse_hosts, read_hostfile};
+use roci_launcher::{Allocation, JobSpec, MAX_RANKS, OutputMode, REMOTE_SHELL, parse_hosts, read_hostfile};
 use roci_msgcore::config::{KNOBS, Origin};
 use roci_msgcore::{Config, WireupError};
 
@@ -25,6 +25,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     if !size.is_multiple_of(workers) {
         return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
     }
+    let (hosts, remote_shell) = hosts(&options.hosts)?;
     let job = JobSpec {
         workers,
         wrapper: wrapper(&options.terminal)?,
@@ -32,8 +33,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         output: output_mode(options)?,
         pin: options.processes.pin,
         exit_timeout: Duration::from_secs(options.exit_timeout),
-        hosts: hosts(&options.hosts)?,
-        remote_shell: options.hosts.remote_shell.clone(),
+        hosts,
+        remote_shell,
         directory: options.directory.clone(),
         ..JobSpec::new(size, options.program.clone())
     };
@@ -70,12 +71,17 @@ fn check_program(job: &JobSpec, is_only_shown: bool) -> Result<(), Failure> {
     if is_there { Ok(()) } else { Err(Failure::new(format!("cannot start {name}: {place}"))) }
 }
 
-fn hosts(options: &HostOptions) -> Result<Vec<String>, Failure> {
-    match (&options.hosts, &options.hostfile) {
-        (Some(list), _) => Ok(parse_hosts(list)?),
-        (None, Some(path)) => Ok(read_hostfile(path)?),
-        (None, None) => Ok(Vec::new()),
-    }
+/// The job's hosts, and what starts commands on them.
+fn hosts(options: &HostOptions) -> Result<(Vec<String>, String), Failure> {
+    let allocation = Allocation::of_this_process();
+    let hosts = match (&options.hosts, &options.hostfile) {
+        (Some(list), _) => parse_hosts(list)?,
+        (None, Some(path)) => read_hostfile(path)?,
+        (None, None) => allocation.as_ref().map(Allocation::hosts).unwrap_or_default(),
+    };
+    let usual = || allocation.as_ref().and_then(|found| found.remote_shell(&hosts)).unwrap_or(REMOTE_SHELL).into();
+    let shell = options.remote_shell.clone().unwrap_or_else(usual);
+    Ok((hosts, shell))
 }
 
 /// The variables of `-x`: `NAME=VALUE`, or `NAME` with its value here.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS, REMOTE_SHELL};
+use roci_launcher::{EXIT_TIMEOUT, MAX_RANKS};
 
 use super::DeviceOptions;
 
@@ -59,15 +59,17 @@ pub(crate) struct ProcessOptions {
 /// Where the ranks run.
 #[derive(Args)]
 pub(crate) struct HostOptions {
-    /// Hosts, with commas: one process for each name, N for HOST:N; a list that is too short begins again
+    /// Hosts, with commas: one process for each name, N for HOST:N; a list that is too short begins again. Without a list all ranks
+    /// are on this host or, where Slurm has given nodes, on those
     #[arg(long, value_name = "HOST,..", conflicts_with = "hostfile")]
     pub(crate) hosts: Option<String>,
     /// A file of hosts, one HOST or HOST:N a line
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
-    /// The command that starts another one on a host; the host's name replaces %h, or is appended
-    #[arg(long, value_name = "COMMAND", default_value = REMOTE_SHELL)]
-    pub(crate) remote_shell: String,
+    /// The command that starts another one on a host; the host's name replaces %h, or is appended. Slurm's nodes are reached by srun,
+    /// other hosts by ssh
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) remote_shell: Option<String>,
 }
 
 /// A terminal for each rank.

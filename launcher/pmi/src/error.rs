@@ -22,6 +22,11 @@ pub enum PmiError {
     /// The manager hung up, or the descriptor is none.
     #[error("cannot talk to the process manager: {0}")]
     Io(#[from] io::Error),
+    /// The manager has closed the connection before the first request.
+    #[error(
+        "the process manager does not listen any more: over PMI-1 one program of each task joins the job, and another has before this one (srun --mpi=pmix has no such limit)"
+    )]
+    Served,
     /// The manager said something that is no answer to the request.
     #[error("the process manager answered '{answer}' to '{request}'")]
     Answer {
@@ -40,7 +45,7 @@ pub enum PmiError {
     },
     /// PMIx's library is not there.
     #[error(
-        "PMIX_NAMESPACE is set, and {library} cannot be loaded ({source}): install libpmix2, or start with 'roci run'"
+        "PMIX_NAMESPACE is set, and {library} cannot be loaded ({source}): install libpmix2, or start with 'roci run' or srun --mpi=pmi2"
     )]
     NoLibrary {
         /// Which library.

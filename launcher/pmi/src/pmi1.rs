@@ -46,7 +46,10 @@ where
 {
     /// The whole conversation.
     pub(crate) fn publish(mut self, text: Option<&str>) -> Result<String, PmiError> {
-        self.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        self.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init").map_err(|error| match error {
+            PmiError::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => PmiError::Served,
+            error => error,
+        })?;
         let longest = self.ask("cmd=get_maxes", "maxes")?.number("vallen_max")?;
         let space = self.ask("cmd=get_my_kvsname", "my_kvsname")?.value("kvsname")?.to_owned();
         if let Some(text) = text {
@@ -154,6 +157,15 @@ mod tests {
         let (client, _manager) = manager(vec![INIT, MAXES, NAME, "cmd=put_result rc=0\n"]);
         let refused = client.publish(Some(&"x".repeat(16))).expect_err("one too long").to_string();
         assert_eq!(refused, "the process manager takes values of 15 bytes at most, and the job's address has 16");
+    }
+
+    #[test]
+    fn a_second_program_of_a_task_is_told_so() {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        drop(theirs);
+        let client = Pmi1Client { stream: BufReader::new(ours), rank: 0, size: 1 };
+        let refused = client.publish(Some("x")).expect_err("nobody listens").to_string();
+        assert!(refused.contains("another has before this one"), "{refused}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rustix::process::geteuid;
 
 use super::{ManagedJob, check_size, listen, serve};
 use crate::environment::{number, number_if_set, variable};
+use crate::node_list::nodes;
 use crate::supervise::JobDirectory;
 use crate::{Board, JobError, Rank, TOKEN, Token};
 
@@ -20,8 +21,9 @@ pub(crate) struct SlurmStep {
     size: usize,
     job: u32,
     step: u32,
-    /// The nodes as Slurm lists them.
-    nodes: String,
+    /// Those on which task 0 may be: the first one, unless the user has said where each task goes.
+    nodes: Vec<String>,
+    is_on_one_node: bool,
 }
 
 impl SlurmStep {
@@ -36,7 +38,10 @@ impl SlurmStep {
             u32::try_from(number).map_err(|_| JobError::Variable { name, value: number.to_string(), problem })
         };
         let (job, step) = (given("SLURM_JOB_ID")?, given("SLURM_STEP_ID")?);
-        let nodes = variable("SLURM_STEP_NODELIST")?;
+        let mut nodes = nodes(&variable("SLURM_STEP_NODELIST")?);
+        let is_on_one_node = nodes.len() < 2;
+        let is_arbitrary = std::env::var("SLURM_DISTRIBUTION").is_ok_and(|found| found.starts_with("arbitrary"));
+        nodes.truncate(if is_arbitrary { nodes.len() } else { 1 });
         check_size(size)?;
         if rank >= size {
             return Err(JobError::Variable {
@@ -45,12 +50,11 @@ impl SlurmStep {
                 problem: "is no task of the step",
             });
         }
-        Ok(Some(Self { rank, size, job, step, nodes }))
+        Ok(Some(Self { rank, size, job, step, nodes, is_on_one_node }))
     }
 
     pub(crate) fn enrol(self) -> Result<ManagedJob, JobError> {
-        let first = first_node(&self.nodes);
-        if first == self.nodes { self.on_one_node() } else { self.on_several_nodes(&first) }
+        if self.is_on_one_node { self.on_one_node() } else { self.on_several_nodes() }
     }
 
     /// The board is a socket in a directory of this user's, whom the kernel vouches for: no token is needed.
@@ -70,8 +74,8 @@ impl SlurmStep {
         Ok(ManagedJob { rank, size, places, may_come, token, board, directory })
     }
 
-    /// The board is at the first node, where Slurm puts task 0.
-    fn on_several_nodes(self, first: &str) -> Result<ManagedJob, JobError> {
+    /// The board is at the node of task 0.
+    fn on_several_nodes(self) -> Result<ManagedJob, JobError> {
         let (rank, size) = (self.rank, self.size);
         let token = Token::from_environment()?;
         if token.as_str().is_empty() {
@@ -80,7 +84,7 @@ impl SlurmStep {
         let port = self.port();
         let board =
             if rank == 0 { Some(serve(size, token.clone(), listen(port).map_err(JobError::NoBoard)?)?) } else { None };
-        let places = vec![format!("tcp:{first}:{port}")];
+        let places = self.nodes.iter().map(|node| format!("tcp:{node}:{port}")).collect();
         let (may_come, directory) = (true, Mutex::default());
         Ok(ManagedJob { rank, size, places, may_come, token, board, directory })
     }
@@ -92,44 +96,14 @@ impl SlurmStep {
     }
 }
 
-/// The first node of a list such as `a1,b2`, `node[03-05,9]` or `rack[1-2]n[1-4]`.
-fn first_node(list: &str) -> String {
-    let mut node = String::new();
-    let mut rest = list.chars();
-    while let Some(sign) = rest.next() {
-        match sign {
-            ',' => break,
-            '[' => {
-                let inside: String = rest.by_ref().take_while(|&sign| sign != ']').collect();
-                node.extend(inside.chars().take_while(|sign| !matches!(sign, '-' | ',')));
-            }
-            _ => node.push(sign),
-        }
-    }
-    node
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_first_node_of_a_list_is_found() {
-        for (list, node) in [
-            ("alone", "alone"),
-            ("a1,b2", "a1"),
-            ("node[03-05,9]", "node03"),
-            ("node[7,9-11],other", "node7"),
-            ("rack[1-2]n[1-4]", "rack1n1"),
-            ("gpu-[01-02].example", "gpu-01.example"),
-        ] {
-            assert_eq!(first_node(list), node, "{list}");
-        }
-    }
-
-    #[test]
     fn steps_of_one_job_and_jobs_in_a_row_use_ports_of_their_own() {
-        let port = |job, step| SlurmStep { rank: 0, size: 2, job, step, nodes: String::new() }.port();
+        let port =
+            |job, step| SlurmStep { rank: 0, size: 2, job, step, nodes: Vec::new(), is_on_one_node: false }.port();
         let ports: std::collections::BTreeSet<_> =
             (0..8).flat_map(|job| (0..8).map(move |step| port(1000 + job, step))).collect();
         assert!(ports.len() > 60 && ports.iter().all(|port| (20_000..30_000).contains(port)), "{}", ports.len());

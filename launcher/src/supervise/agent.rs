@@ -137,9 +137,10 @@ fn find_board(announced: &str) -> Result<(String, Token), LaunchError> {
     Ok((format!("tcp:{found}"), announced.into_token()))
 }
 
-/// The address that ssh has come from.
+/// The address that ssh, or else srun, has come from.
 fn shell_client() -> Option<IpAddr> {
-    std::env::var("SSH_CONNECTION").ok()?.split(' ').next()?.parse().ok()
+    let ssh = std::env::var("SSH_CONNECTION").ok().and_then(|ends| ends.split(' ').next()?.parse().ok());
+    ssh.or_else(|| std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok()?.parse().ok())
 }
 
 /// What the launcher says.
@@ -206,7 +207,7 @@ fn report_ends(mut count: usize, events: &Receiver<LaunchEvent>) {
 
 /// The environment that ranks on other hosts get: all of this process's but what says where it runs itself.
 pub(crate) fn forwarded_environment() -> Vec<(String, String)> {
-    const OWN: [&str; 15] = [
+    const OWN: [&str; 17] = [
         "HOME",
         "HOSTNAME",
         "LOGNAME",
@@ -215,6 +216,8 @@ pub(crate) fn forwarded_environment() -> Vec<(String, String)> {
         "PWD",
         "SHELL",
         "SHLVL",
+        "SLURMD_NODENAME",
+        "SLURM_NODEID",
         "TERM",
         "TMPDIR",
         "TMUX",

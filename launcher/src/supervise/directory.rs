@@ -12,8 +12,9 @@ use tempfile::{Builder, TempDir};
 
 /// How a job's directory is called, before what makes its name unique.
 const PREFIX: &str = "roci-";
-/// In it, the file that its owner locks for as long as it lives.
+/// In it, the file that its owner locks for as long as it lives, and how that is called until it is locked.
 const LOCK: &str = "lock";
+const NOT_YET_LOCKED: &str = "new";
 /// Room for a socket's name behind the job's directory.
 const DIRECTORY_LIMIT: usize = 80;
 /// What means something else in the arguments of DPDK's devices.
@@ -74,8 +75,11 @@ impl JobDirectory {
 
     fn make_with(parent: &Path, builder: &mut Builder<'_, '_>) -> io::Result<Self> {
         let directory = builder.permissions(Permissions::from_mode(0o700)).tempdir_in(parent)?;
-        let lock = File::create_new(directory.path().join(LOCK))?;
+        // A process that sweeps at this moment must not find it unlocked.
+        let (new, path) = (directory.path().join(NOT_YET_LOCKED), directory.path().join(LOCK));
+        let lock = File::create_new(&new)?;
         lock.try_lock()?;
+        fs::rename(&new, &path)?;
         Ok(Self { directory, _lock: lock })
     }
 
@@ -107,10 +111,10 @@ fn is_ours(path: &PathBuf) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
 }
 
-/// The lock that a process has given up with its life.
+/// The lock that a process has given up with its life. (NFS locks only a file that may be written.)
 fn lock_of(directory: &Path) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(no_link).open(directory.join(LOCK))?;
+    let file = File::options().read(true).write(true).custom_flags(no_link).open(directory.join(LOCK))?;
     file.try_lock().map_err(|refused| match refused {
         TryLockError::Error(error) => error,
         TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
@@ -143,6 +147,22 @@ mod tests {
         assert!(!killed.exists());
         assert!(living.path().join("job").exists());
         assert!(others.iter().all(|path| path.exists()) && others[1].join(LOCK).exists());
+    }
+
+    #[test]
+    fn a_directory_beside_others_leaves_those_of_the_living() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let make = || JobDirectory::within(parent.path(), "local-7").expect("room on the disk");
+        let (living, killed) = (make(), make());
+        let JobDirectory { directory, _lock: lock } = killed;
+        let killed = directory.keep();
+        drop(lock);
+        let next = make();
+        let names = |directory: &JobDirectory| {
+            directory.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("roci-local-7-"))
+        };
+        assert!(names(&living) && names(&next) && next.path().exists());
+        assert!(living.path().exists() && !killed.exists());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a launcher and its agent on another host say to each other, over the standard streams of a remote shell.
 //!
-//! A frame is a line `KIND NUMBER LENGTH`, and behind it so many bytes.
+//! A frame is a line `KIND NUMBER LENGTH`, and behind it so many bytes and the end of a line: srun keeps back what is no whole line.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -73,6 +73,7 @@ impl AgentFrame {
         let word = WORDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, word)| word);
         let mut frame = format!("{word} {} {}\n", self.number, self.bytes.len()).into_bytes();
         frame.extend(&self.bytes);
+        frame.push(b'\n');
         to.write_all(&frame)?;
         to.flush()
     }
@@ -92,8 +93,11 @@ impl AgentFrame {
         };
         let (kind, number, len) = Self::parse_head(&head).ok_or_else(no_frame)?;
         let mut bytes = Vec::new();
-        if from.take(len as u64).read_to_end(&mut bytes)? < len {
+        if from.take(len as u64 + 1).read_to_end(&mut bytes)? <= len {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if bytes.pop() != Some(b'\n') {
+            return Err(no_frame());
         }
         Ok(Some(Self { kind, number, bytes }))
     }
@@ -121,6 +125,7 @@ mod tests {
         let mut written = Vec::new();
         for frame in &frames {
             frame.write_to(&mut written).expect("memory");
+            assert!(written.ends_with(b"\n"), "srun would keep the rest of it back");
         }
         let mut reader = io::BufReader::with_capacity(7, &written[..]);
         for frame in frames {
@@ -147,6 +152,8 @@ mod tests {
                 "{error}"
             );
         }
-        assert!(AgentFrame::read_from(&mut "out 1 3\nab".as_bytes()).is_err(), "it is cut short");
+        for text in ["out 1 3\nab", "out 1 3\nabc", "out 1 3\nabcd\n"] {
+            assert!(AgentFrame::read_from(&mut text.as_bytes()).is_err(), "{text}: it is not so long");
+        }
     }
 }

@@ -79,9 +79,10 @@ pub(crate) fn share_out(hosts: &[String], firsts: impl Iterator<Item = Rank>) ->
 }
 
 /// Whether a name is this host's for certain, so that no remote shell is needed.
-fn is_this_host(name: &str) -> bool {
+pub(super) fn is_this_host(name: &str) -> bool {
     let own = uname();
-    let is_own_name = own.nodename().to_str().is_ok_and(|own| own == name);
+    let is_own_name = own.nodename().to_str().is_ok_and(|own| own == name)
+        || std::env::var("SLURMD_NODENAME").is_ok_and(|own| own == name);
     is_own_name || name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 

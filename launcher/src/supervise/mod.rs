@@ -2,6 +2,7 @@
 //! their statuses. No process of the job outlives it.
 
 mod agent;
+mod allocation;
 mod directory;
 mod frame;
 mod hosts;
@@ -34,6 +35,7 @@ use process::{LocalRanks, OutputRoute, RankEnd};
 use start::Hosts;
 
 pub use agent::serve_launcher;
+pub use allocation::Allocation;
 pub use directory::JobDirectory;
 pub use hosts::{parse_hosts, read_hostfile};
 pub use launch_error::LaunchError;

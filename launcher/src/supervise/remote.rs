@@ -16,6 +16,7 @@ use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
 
 use super::agent::AgentJob;
+use super::allocation;
 use super::frame::{AgentFrame, FrameKind};
 use super::output::{OutputStream, RankOutput};
 use super::process::RankEnd;
@@ -71,7 +72,13 @@ impl RemoteHost {
     ) -> Result<Self, LaunchError> {
         let this = std::env::current_exe().map_err(LaunchError::system("cannot find this program"))?;
         let mut command = remote_command(&job.remote_shell, name)?;
-        command.arg(quoted(&this.display().to_string())).arg("agent");
+        let this = quoted(&this.display().to_string());
+        // ssh makes one line of its words, and `sh -c` takes one.
+        if job.remote_shell.trim_end().ends_with(" -c") {
+            command.arg(format!("exec {this} agent"));
+        } else {
+            command.args([&this, "agent"]);
+        }
         // In a group of its own: a terminal's signals are for the launcher, which passes them on to the ranks.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let doing = || format!("cannot start {} for {name}", job.remote_shell);
@@ -148,6 +155,7 @@ pub(super) fn remote_command(shell: &str, host: &str) -> Result<Command, LaunchE
     if !shell.contains("%h") {
         command.arg(host);
     }
+    allocation::clean(&mut command);
     Ok(command)
 }
 
