@@ -134,10 +134,10 @@ pub use event::Event;
 pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
-    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, ListRefused, MARK_LEN,
-    MAX_PIECES, MarkPlace, MemoryError, MemoryKind, MemoryMark, MonitorChoice, MonitorError, Number, PageChoice, Pages,
-    PassedOver, PdId, PeerMemory, PeerMemoryError, Pin, Placement, RegionError, RegionRefused, RegisterError,
-    RegistrationConfig, RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
+    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, ListRefused, MAX_PIECES,
+    MarkPlace, MemoryError, MemoryKind, MemoryMark, MonitorChoice, MonitorError, Number, PageChoice, Pages, PassedOver,
+    PdId, PeerMemory, PeerMemoryError, Pin, Placement, RegionError, RegionRefused, RegisterError, RegistrationConfig,
+    RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
 };
 pub use qp::{ConnectError, QpParams, UnconnectedQp};
 pub use roci_protocol::cm::{CmError, CmStats, ConnId, Ending, ListenError, PrivateData, SidrFailure, SidrId, Terms};

@@ -8,8 +8,8 @@ use crate::link::live::ParseLinkDeviceError;
 use crate::link::udp::{ParseUdpAddressError, UdpError};
 use crate::{
     AddressHandleError, AdoptError, ArenaError, CmCallError, ConnectError, ListError, ListRefused, MemoryError,
-    MonitorError, ParseAddressError, PortConfigError, PostError, RefusedRequest, RegionError, RegionRefused,
-    RegisterError, WrongKind,
+    MonitorError, ParseAddressError, PeerMemoryError, PortConfigError, PostError, RefusedRequest, RegionError,
+    RegionRefused, RegisterError, WrongKind,
 };
 
 debug_as_sentence!(
@@ -29,6 +29,7 @@ debug_as_sentence!(
     ParseLinkDeviceError,
     ParsePciError,
     ParseUdpAddressError,
+    PeerMemoryError,
     PortConfigError,
     PortError,
     PostError,

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::Buffer;
 
 /// Bytes of a mark.
-pub const MARK_LEN: usize = 16;
+const MARK_LEN: usize = 16;
 
 /// Random bytes in this process's memory, at an address that does not change. Another process that reads them there reads this
 /// process's memory.
@@ -37,7 +37,7 @@ pub struct PeerMemory {
 }
 
 /// Why another process's memory was not read.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PeerMemoryError {
     /// The kernel does not let this process read there: by its rules for ptrace(2), or because nothing is there.
@@ -83,7 +83,7 @@ impl PeerMemory {
     /// This process may not read it, or it has no such mark.
     pub fn attach(pid: Pid, mark: MarkPlace) -> Result<Self, PeerMemoryError> {
         let memory = Self { pid, mark };
-        memory.read_with_mark(None)?;
+        memory.read_with_mark(0, std::ptr::null_mut(), 0)?;
         Ok(memory)
     }
 
@@ -95,43 +95,32 @@ impl PeerMemory {
     /// # Panics
     /// Where the part is none of the buffer's, or nothing may be written to it.
     pub fn read(&self, va: u64, into: &mut Buffer, part: Range<usize>) -> Result<(), PeerMemoryError> {
-        let room = into.room_for(part).ok_or(PeerMemoryError::List)?;
-        self.read_with_mark(Some((va, room)))
+        let len = part.len();
+        let at = into.part_mut(part).ok_or(PeerMemoryError::List)?;
+        self.read_with_mark(va, at, len)
     }
 
-    /// Copies into the room, if there is one, and then the mark.
-    fn read_with_mark(&self, copy: Option<(u64, Room<'_>)>) -> Result<(), PeerMemoryError> {
+    /// Copies `len` bytes from `va` there to `at`, which nothing else accesses meanwhile, and then the mark.
+    fn read_with_mark(&self, va: u64, at: *mut u8, len: usize) -> Result<(), PeerMemoryError> {
+        let pid = self.pid.as_raw_nonzero().get();
         let mut mark = [0; MARK_LEN];
         let iovec = |base, len| libc::iovec { iov_base: base, iov_len: len };
         let there = |va: u64, len| iovec(std::ptr::without_provenance_mut(va as usize), len);
-        let (va, room_at, len) =
-            copy.as_ref().map_or((0, std::ptr::null_mut(), 0), |(va, room)| (*va, room.at, room.len));
-        let to = [iovec(room_at.cast(), len), iovec(mark.as_mut_ptr().cast(), MARK_LEN)];
+        let to = [iovec(at.cast(), len), iovec(mark.as_mut_ptr().cast(), MARK_LEN)];
         let from = [there(va, len), there(self.mark.va, MARK_LEN)];
-        // SAFETY: the kernel writes to the room, which is borrowed meanwhile, and to `mark`. What it reads is another
-        // address space's, where it looks itself at what is there.
-        let read =
-            unsafe { libc::process_vm_readv(self.pid.as_raw_nonzero().get(), to.as_ptr(), 2, from.as_ptr(), 2, 0) };
-        let pid = self.pid.as_raw_nonzero().get();
+        // SAFETY: the kernel writes to `at`, which is the caller's, and to `mark`. What it reads is another address space's,
+        // where it looks itself at what is there.
+        let read = unsafe { libc::process_vm_readv(pid, to.as_ptr(), 2, from.as_ptr(), 2, 0) };
         match usize::try_from(read) {
             Ok(read) if read == len + MARK_LEN && mark == self.mark.bytes => Ok(()),
             Ok(_) => Err(PeerMemoryError::Another(pid)),
             Err(_) => {
                 let why = std::io::Error::last_os_error();
-                Err(PeerMemoryError::Refused {
-                    pid,
-                    why: rustix::io::Errno::from_io_error(&why).unwrap_or(rustix::io::Errno::IO),
-                })
+                let why = rustix::io::Errno::from_io_error(&why).unwrap_or(rustix::io::Errno::IO);
+                Err(PeerMemoryError::Refused { pid, why })
             }
         }
     }
-}
-
-/// Bytes of a buffer that are borrowed to be written, without a reference to them.
-pub(super) struct Room<'a> {
-    pub(super) at: *mut u8,
-    pub(super) len: usize,
-    pub(super) borrowed: std::marker::PhantomData<&'a mut Buffer>,
 }
 
 impl fmt::Debug for MemoryMark {

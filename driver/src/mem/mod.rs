@@ -27,7 +27,7 @@ pub(crate) use board::{Mark, WatchTable};
 pub use buffer::{Buffer, ListError, ListRefused, MAX_PIECES};
 pub(crate) use cache::CachedRegion;
 pub use cache::{AdoptError, RegistrationStats};
-pub use cma::{MARK_LEN, MarkPlace, MemoryMark, PeerMemory, PeerMemoryError};
+pub use cma::{MarkPlace, MemoryMark, PeerMemory, PeerMemoryError};
 pub use fork_watch::ForkWatch;
 pub(crate) use keys::{Asker, Binding, KeyTable};
 pub use keys::{PdId, RegionError, RegionRefused};

@@ -1,10 +1,8 @@
 //! Access to a buffer's bytes, as their kind allows it.
 
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Buffer;
-use crate::mem::cma::Room;
 use crate::mem::{MemoryKind, Number, WrongKind, raw};
 
 impl Buffer {
@@ -162,15 +160,14 @@ impl Buffer {
         }
     }
 
-    /// Borrows a part of the view for the kernel to write; `None` of a list.
+    /// Where a part of the view begins, for the kernel to write; `None` of a list.
     ///
     /// # Panics
     /// When the part is none of the view's, or nothing may be written to it.
-    pub(in crate::mem) fn room_for(&mut self, part: Range<usize>) -> Option<Room<'_>> {
+    pub(in crate::mem) fn part_mut(&mut self, part: Range<usize>) -> Option<*mut u8> {
         self.assert_within(part.start, part.len());
         assert!(self.kind() != MemoryKind::Source, "nothing is written to a source");
-        let at = self.view_at().wrapping_add(part.start);
-        (!self.is_list()).then_some(Room { at, len: part.len(), borrowed: PhantomData })
+        (!self.is_list()).then(|| self.view_at().wrapping_add(part.start))
     }
 
     /// Replaces the number at `offset` of the view, in this host's byte order, by what `change` makes of it. Returns
