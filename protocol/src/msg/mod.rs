@@ -24,11 +24,11 @@ pub const DATA_LEN: usize = 8;
 /// The length of both.
 pub const BEHIND_LEN: usize = 2 * DATA_LEN;
 
-/// Flags: the mode of a matched message, and whether the sender's data goes with it; behind them the protocol of a rendezvous, and
-/// whether the payload's address goes with it.
+/// Flags: the mode of a matched message, and whether the sender's data goes with it; behind them the protocol of a rendezvous, in two
+/// bits, and whether the payload's address goes with it.
 const MODE: u8 = 0x07;
 const WITH_DATA: u8 = 0x08;
-const PROTOCOL: u8 = 0x30;
+const PROTOCOL_SHIFT: u32 = 4;
 const WITH_ADDRESS: u8 = 0x40;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -589,7 +589,7 @@ impl View {
     }
 
     fn rendezvous_protocol(&self, flags: u8) -> Result<RendezvousProtocol, BadMessage> {
-        match flags >> PROTOCOL.trailing_zeros() {
+        match flags >> PROTOCOL_SHIFT {
             0 => Ok(RendezvousProtocol::R3),
             1 => Ok(RendezvousProtocol::Rget),
             2 => Ok(RendezvousProtocol::Rput),
@@ -613,7 +613,7 @@ impl View {
             Message::Fragment { offset, id } => Self::new(FRAGMENT, offset, 0, id),
             Message::RequestToSend { label, len, id, protocol, rkey, address, mode } => Self {
                 flags: mode as u8
-                    | (protocol as u8) << PROTOCOL.trailing_zeros()
+                    | (protocol as u8) << PROTOCOL_SHIFT
                     | if label.data.is_some() { WITH_DATA } else { 0 }
                     | if address.is_some() { WITH_ADDRESS } else { 0 },
                 word: label.context.into(),
