@@ -2,25 +2,25 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use common::{alone, children, finish};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts it there, or says why not.
-fn start(arguments: &[&str]) -> Result<Child, String> {
+fn start(arguments: &[&str]) -> io::Result<Child> {
     let space = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
-    let tried = Command::new("unshare").args(space).arg("true").output().map_err(|error| error.to_string())?;
+    let tried = Command::new("unshare").args(space).arg("true").output()?;
     if !tried.status.success() {
-        return Err(String::from_utf8_lossy(&tried.stderr).into_owned());
+        return Err(io::Error::other(String::from_utf8_lossy(&tried.stderr)));
     }
     let mut command = Command::new("unshare");
     command.args(space).arg(env!("CARGO_BIN_EXE_roci")).args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
         command.env_remove(name);
     }
-    Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("util-linux"))
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
 /// Waits for a line that has these words, and sends the first process there a signal. Returns the status that it ends with, and
