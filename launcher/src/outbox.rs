@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_is_told_when_there_is_room_and_when_not() {
+    fn the_writer_learns_when_there_is_room_and_when_not() {
         let outbox = Outbox::default();
         (0..40).for_each(|_| outbox.answer("ok".into()));
         outbox.close();
-        let mut told = Vec::new();
-        outbox.write_to(io::sink(), |has_room| told.push(has_room));
-        assert_eq!(told, [true, false]);
+        let mut said = Vec::new();
+        outbox.write_to(io::sink(), |has_room| said.push(has_room));
+        assert_eq!(said, [true, false]);
     }
 
     #[test]

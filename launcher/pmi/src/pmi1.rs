@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_program_of_a_task_is_told_so() {
+    fn a_second_program_of_a_task_learns_why_it_is_refused() {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         drop(theirs);
         let client = Pmi1Client { stream: BufReader::new(ours), rank: 0, size: 1 };
-        let refused = client.publish(Some("x")).expect_err("nobody listens").to_string();
+        let refused = client.publish(Some("x")).expect_err("the manager has gone").to_string();
         assert!(refused.contains("another has before this one"), "{refused}");
     }
 

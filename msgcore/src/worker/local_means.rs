@@ -1,4 +1,5 @@
-//! Ports between two processes of one host, beside the one to the network: memif, which any user may open.
+//! What joins two processes of one host beside the port to the network: memif, which any user may open, and the mark by which the
+//! kernel's copies know this process.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ impl<L: Link> Engine<L> {
     /// all; the others hear nothing. Over a UDP socket the port must be RoCEv2's: see [`link::udp`](crate::link::udp).
     ///
     /// # Errors
-    /// Somebody listens there, or too many listen.
+    /// The service is listened on already, or too many are.
     pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
         self.cm.machine.listen(service)
     }
