@@ -19,7 +19,7 @@ use crate::abi::{FI_CLASS_CQ, fi_addr_t, fid, fid_cq, fid_domain};
 use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
 use crate::object::{Object, fid_of};
-use crate::progress::{IdleReads, PollingWait};
+use crate::progress::{PollingWait, note_found, note_nothing};
 use crate::wait_fd::WaitFd;
 
 /// Entries and failures that wait to be read, before sends and looks that would add one are refused.
@@ -51,7 +51,6 @@ pub(crate) struct CqState {
     waiting: AtomicUsize,
     /// Somebody who waits is to return.
     is_signalled: AtomicBool,
-    idle: IdleReads,
     pub(crate) endpoints: AttachedEndpoints,
 }
 
@@ -166,13 +165,18 @@ impl CqState {
     unsafe fn read(&self, to: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
         // SAFETY: the caller says so.
         unsafe {
-            match self.take(to, count, sources) {
-                nothing if nothing == -(libc::EAGAIN as ssize_t) => {
-                    self.idle.note(self.endpoints.progress(&self.domain.endpoints));
-                    self.take(to, count, sources)
-                }
-                read => read,
+            let mut read = self.take(to, count, sources);
+            let mut has_found = read != -(libc::EAGAIN as ssize_t);
+            if !has_found {
+                has_found = self.endpoints.progress(&self.domain.endpoints);
+                read = self.take(to, count, sources);
             }
+            if has_found {
+                note_found();
+            } else {
+                note_nothing(std::ptr::from_ref(self).addr());
+            }
+            read
         }
     }
 
@@ -237,7 +241,6 @@ pub(crate) unsafe extern "C" fn open(
             queued: Mutex::default(),
             waiting: AtomicUsize::new(0),
             is_signalled: AtomicBool::new(false),
-            idle: IdleReads::default(),
             endpoints: AttachedEndpoints::default(),
         };
         let base = fid_of(FI_CLASS_CQ, context, &OPS);
