@@ -19,7 +19,7 @@ use crate::abi::{FI_CLASS_CQ, fi_addr_t, fid, fid_cq, fid_domain};
 use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
 use crate::object::{Object, fid_of};
-use crate::progress::{IdleReads, PollingWait};
+use crate::progress::{PollingWait, note_found, note_nothing};
 use crate::wait_fd::WaitFd;
 
 /// Entries and failures that wait to be read, before sends and looks that would add one are refused.
@@ -53,7 +53,6 @@ pub(crate) struct CqState {
     is_signalled: AtomicBool,
     /// The last read has had entries.
     had_entries: AtomicBool,
-    idle: IdleReads,
     pub(crate) endpoints: AttachedEndpoints,
 }
 
@@ -172,9 +171,14 @@ impl CqState {
     unsafe fn read(&self, to: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
         // SAFETY: the caller says so.
         let mut read = unsafe { self.take(to, count, sources) };
-        let is_drained = count > 0 && self.had_entries.load(Ordering::Relaxed);
-        if read == -(libc::EAGAIN as ssize_t) && !is_drained {
-            self.idle.note(self.endpoints.progress(&self.domain.endpoints));
+        if read != -(libc::EAGAIN as ssize_t) {
+            note_found();
+        } else if count == 0 || !self.had_entries.load(Ordering::Relaxed) {
+            if self.endpoints.progress(&self.domain.endpoints) {
+                note_found();
+            } else {
+                note_nothing(std::ptr::from_ref(self).addr());
+            }
             // SAFETY: the caller says so.
             read = unsafe { self.take(to, count, sources) };
         }
@@ -244,7 +248,6 @@ pub(crate) unsafe extern "C" fn open(
             waiting: AtomicUsize::new(0),
             is_signalled: AtomicBool::new(false),
             had_entries: AtomicBool::new(false),
-            idle: IdleReads::default(),
             endpoints: AttachedEndpoints::default(),
         };
         let base = fid_of(FI_CLASS_CQ, context, &OPS);

@@ -257,6 +257,13 @@ impl<L: Link> Engine<L> {
         self.ports.first().map_or(0, |port| port.link.now())
     }
 
+    /// Whether a poll has come long after the one before it, since this was last asked: who polls seldom is to do at each what those who
+    /// poll often do at few.
+    #[inline]
+    pub fn take_late(&mut self) -> bool {
+        self.schedule.take_late()
+    }
+
     /// Runs `action` on a queue pair and its surroundings.
     #[inline]
     fn with_qp<R>(

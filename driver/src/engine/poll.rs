@@ -297,6 +297,7 @@ impl<L: Link> Engine<L> {
     /// A tick of the wheel has passed: whatever waits for time is looked at, and nothing of it on every poll.
     #[inline(never)]
     fn on_tick(&mut self, now: Nanos) {
+        self.schedule.note_tick(now);
         for Port { link, neighbours, .. } in &mut self.ports {
             if neighbours.deadline().is_some_and(|at| at <= now) {
                 neighbours.on_timer(now, |question| send_copy(link, question));

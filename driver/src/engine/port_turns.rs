@@ -34,6 +34,11 @@ impl PortTurns {
             && self.poll.wrapping_add(index as u32) & (SELDOM - 1) != 0
     }
 
+    /// Polls are so seldom that each looks at all, until frames come in again.
+    pub(super) fn look_at_all(&mut self) {
+        self.busy = self.poll.wrapping_sub(BUSY);
+    }
+
     /// Frames have come in at a port.
     #[inline]
     pub(super) fn note(&mut self, last: &mut LastFrames) {
@@ -65,6 +70,12 @@ mod tests {
         // A frame at last.
         turns.note(&mut quiet);
         assert_eq!((0..100).map(|_| looks(&mut turns, Some(&mut busy), quiet)).sum::<u32>(), 100);
+        // Polls are seldom.
+        assert!((0..2 * QUIET).map(|_| looks(&mut turns, Some(&mut busy), quiet)).sum::<u32>() < 2 * QUIET);
+        assert_eq!(looks(&mut turns, None, quiet), 0);
+        turns.look_at_all();
+        assert_eq!((0..100).map(|_| looks(&mut turns, None, quiet)).sum::<u32>(), 100);
+        turns.note(&mut busy);
         // All are quiet.
         assert!((0..BUSY).map(|_| looks(&mut turns, None, quiet)).sum::<u32>() > 0);
         assert_eq!((0..100).map(|_| looks(&mut turns, None, quiet)).sum::<u32>(), 100);

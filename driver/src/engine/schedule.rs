@@ -12,6 +12,8 @@ use crate::qp::ConnectedQp;
 
 /// Polls that brought frames, of whomever, after which no acknowledgement waits any longer.
 const ACK_PATIENCE: u32 = 8;
+/// Ticks without a poll after which the next one comes late: a tenth of a millisecond, of which a look at everything is a hundredth.
+const LATE: u64 = 32;
 
 /// When queue pairs are looked at. One is listed at most once, and its slot says that it is.
 pub(super) struct Schedule {
@@ -24,6 +26,8 @@ pub(super) struct Schedule {
     is_urgent: bool,
     /// Polls since acknowledgements of any size were sent.
     busy_polls: u32,
+    /// A poll has come late, and this has not been asked for since.
+    is_late: bool,
     /// Queue pairs that owe an acknowledgement that can wait.
     pub(super) deferred: DeferredAcks,
     /// Which ports a poll looks at.
@@ -38,6 +42,7 @@ impl Schedule {
             listed: VecDeque::new(),
             is_urgent: false,
             busy_polls: 0,
+            is_late: false,
             deferred: DeferredAcks::default(),
             port_turns: PortTurns::default(),
         }
@@ -53,6 +58,24 @@ impl Schedule {
     #[inline]
     pub(super) const fn has_ticked(&self, now: Nanos) -> bool {
         self.wheel.has_ticked(now)
+    }
+
+    /// A tick has passed since the last look. Who polls seldom cannot leave to one of the next polls what those who poll often do.
+    pub(super) fn note_tick(&mut self, now: Nanos) {
+        if self.wheel.ticks_until(now) >= LATE {
+            self.is_late = true;
+            self.port_turns.look_at_all();
+        }
+    }
+
+    /// Whether a poll has come late since this was last asked.
+    #[inline]
+    pub(super) fn take_late(&mut self) -> bool {
+        let is_late = self.is_late;
+        if is_late {
+            self.is_late = false;
+        }
+        is_late
     }
 
     /// Takes everything whose time has come; [`Schedule::keep`] wants the list back. None where all that is waited for is far

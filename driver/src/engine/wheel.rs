@@ -81,6 +81,11 @@ impl Wheel {
         now >> TICK_SHIFT > self.tick
     }
 
+    /// How many ticks have passed since the last look.
+    pub(super) const fn ticks_until(&self, now: Nanos) -> u64 {
+        (now >> TICK_SHIFT).saturating_sub(self.tick)
+    }
+
     /// Goes on to `now` where all that is waited for is far away; `false`, and nothing has changed, where it may not be.
     #[inline]
     pub(super) fn skip_to(&mut self, now: Nanos) -> bool {

@@ -64,7 +64,12 @@ pub fn getinfo(hints: *const fi_info) -> Result<*mut fi_info, c_int> {
 
 /// The same, of a host.
 pub fn getinfo_of(node: *const c_char, hints: *const fi_info) -> Result<*mut fi_info, c_int> {
-    let (version, mut info) = (fi_version(1, 17), null_mut());
+    getinfo_as(fi_version(1, 17), node, hints)
+}
+
+/// The same, by a version of the interface.
+pub fn getinfo_as(version: u32, node: *const c_char, hints: *const fi_info) -> Result<*mut fi_info, c_int> {
+    let mut info = null_mut();
     // SAFETY: the provider is there as long as the process is.
     let answer = unsafe { ((*roci_fi::fi_prov_ini()).getinfo)(version, node, null(), 0, hints, &raw mut info) };
     if answer == 0 { Ok(info) } else { Err(answer) }
@@ -340,6 +345,19 @@ impl SharedBytes {
 
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn fill(&self, value: u8) {
+        self.0.iter().for_each(|byte| byte.store(value, Ordering::Relaxed));
+    }
+
+    /// A part of it.
+    pub fn part(&self, at: usize, len: usize) -> Vec<u8> {
+        self.0[at..][..len].iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
     }
 
     pub fn addr(&self) -> u64 {

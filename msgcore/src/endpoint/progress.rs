@@ -81,11 +81,11 @@ impl<L: Link> Endpoint<L> {
         true
     }
 
-    /// Whether it may be time for [`Endpoint::look_around`], which is seldom.
+    /// Whether it may be time for [`Endpoint::look_around`], which is seldom: but each time for an application that calls seldom.
     #[inline]
-    pub(crate) fn may_look_around(&self) -> bool {
+    pub(crate) fn may_look_around(&mut self) -> bool {
         // Periods are powers of two, so this takes no division.
-        self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent()
+        self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent() || self.core.engine.take_late()
     }
 
     /// Looks for memory that the application has given back, which nothing announces. Returns whether it is time to look for
