@@ -24,7 +24,7 @@ pub enum PmiError {
     Io(#[from] io::Error),
     /// The manager has closed the connection before the first request.
     #[error(
-        "the process manager does not listen any more: over PMI-1 one program of each task joins the job, and another has before this one (srun --mpi=pmix has no such limit)"
+        "cannot talk to the process manager: it has closed the connection. Over PMI-1 one program of each task joins the job; perhaps another one has (srun --mpi=pmix has no such limit)"
     )]
     Served,
     /// The manager said something that is no answer to the request.
