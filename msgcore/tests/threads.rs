@@ -21,7 +21,7 @@ const ROUNDS: u64 = 3;
 /// Eager in one vbuf; R3, RGET and PIPELINE by the thresholds of [`MIXED`].
 const SIZES: [usize; 6] = [0, 8, 4_000, 20_000, 300_001, (1 << 20) + 3];
 const MIXED: &[(&str, &str)] =
-    &[("r3_threshold", "64KiB"), ("pipeline_threshold", "1MiB"), ("pipeline_chunk", "256KiB")];
+    &[("cma", "off"), ("r3_threshold", "64KiB"), ("pipeline_threshold", "1MiB"), ("pipeline_chunk", "256KiB")];
 const RPUT: &[(&str, &str)] = &[("rndv_protocol", "rput")];
 const DATA: Tag = Tag::new(1);
 const LONG: usize = 4 << 20;
@@ -102,6 +102,13 @@ fn ranks_exchange_all_sizes<W: Member>() {
         let fallback = stats.fallback_credit + stats.fallback_registration;
         assert_eq!((stats.tx_rget, stats.tx_pipeline), (ROUNDS * peers, ROUNDS * peers), "{stats:?}");
         assert_eq!((stats.tx_r3, stats.tx_eager), (ROUNDS * peers + fallback, 3 * ROUNDS * peers - fallback));
+        assert_eq!(worker.close().expect("all are there"), Dropped::default());
+    });
+    run_ranks(RANKS, |job| {
+        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        all_to_all(&mut worker);
+        let stats = worker.counters();
+        assert!((1..=3 * ROUNDS * peers).contains(&stats.tx_cma), "{stats:?}");
         assert_eq!(worker.close().expect("all are there"), Dropped::default());
     });
     run_ranks(RANKS, |job| {
