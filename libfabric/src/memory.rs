@@ -25,6 +25,10 @@ use crate::object::{Errno, Object, answer_int, fid_of};
 /// What memory may be registered for.
 const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
+/// How often an endpoint is looked at, at most, before memory is withdrawn; and looks in vain that are enough, which reach all its ports.
+const LAST_LOOKS: usize = 256;
+const IN_VAIN: usize = 16;
+
 /// What a domain's memory has in common: who chooses keys, and where addresses begin.
 #[derive(Clone, Copy)]
 pub(crate) struct MemoryMode {
@@ -141,9 +145,27 @@ impl RegisteredMemory {
 
     /// Peers reach it no more.
     fn remove(&self, key: u64) {
+        self.serve_arrived(key);
         self.targets.remove(key);
         if let Some(exposure) = self.table().by_key.remove(&key) {
             exposure.withdraw();
+        }
+    }
+
+    /// Serves what peers have sent already. An adapter would have done so by itself. GASNet's ranks rely on it: they close memory when one
+    /// of them ends, and do not wait for those of the others' writes that nothing depends on.
+    fn serve_arrived(&self, key: u64) {
+        let exposing =
+            |exposure: &Exposure| exposure.segments.iter().filter_map(|(it, _)| it.upgrade()).collect::<Vec<_>>();
+        let endpoints = self.table().by_key.get(&key).map(exposing);
+        for endpoint in endpoints.into_iter().flatten() {
+            let mut in_vain = 0;
+            for _ in 0..LAST_LOOKS {
+                in_vain = if endpoint.progress() { 0 } else { in_vain + 1 };
+                if in_vain == IN_VAIN {
+                    break;
+                }
+            }
         }
     }
 

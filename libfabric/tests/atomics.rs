@@ -307,8 +307,8 @@ fn operations_end_where_the_peer_goes() {
     let pair = Pair { ends: [origin, owner], numbers };
     assert_eq!(Atomic::new(&pair, 0, FI_UINT64).write(FI_SUM, &[1_u64]), 0);
     pair.wait(0).good();
-    assert_eq!(Atomic::new(&pair, 0, FI_UINT64).write(FI_SUM, &[1_u64]), 0);
     drop(registered);
+    assert_eq!(Atomic::new(&pair, 0, FI_UINT64).write(FI_SUM, &[1_u64]), 0);
     let Pair { ends: [origin, owner], .. } = pair;
     drop(owner);
     let deadline = Instant::now() + PATIENCE;
