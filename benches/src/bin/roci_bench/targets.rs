@@ -42,6 +42,7 @@ impl Sender {
         match self {
             Self::Ours => ours,
             Self::BareFrames if ours.ends_with(UNREAD) => "raw",
+            Self::BareFrames if ours.ends_with(OVER_UDP) => "raw, over UDP",
             Self::BareFrames => "raw, touched",
         }
     }
@@ -49,6 +50,8 @@ impl Sender {
 
 /// How series end whose receiver does not look at what arrives.
 const UNREAD: &str = ", unread";
+/// How those end that use sockets.
+const OVER_UDP: &str = ", over UDP";
 
 /// The result of a target.
 #[derive(Clone, PartialEq, Debug)]
@@ -171,7 +174,31 @@ const TARGETS: &[Target] = &[
         measured: |run| run.worst(Topology::Host, Metric::Bandwidth, &RXD[..1]),
         blame: &blames::RELIABLE_DATAGRAMS,
     },
+    Target {
+        what: "two namespaces, over UDP sockets: the lowest latency of TCP stacks, of a tagged message's, at 8 B",
+        goal: Goal::AtLeast(1.0),
+        measured: |run| {
+            run.worst_at(Topology::Veth, Metric::Latency, &SOCKETS[1..], |at| at == EIGHT).and_then(inverse)
+        },
+        blame: &blames::SOCKETS,
+    },
+    Target {
+        what: "the same: bandwidth of a tagged message, of bare frames over such sockets, at 64 KiB and 1 MiB",
+        goal: Goal::AtLeast(0.6),
+        measured: |run| run.worst_at(Topology::Veth, Metric::Bandwidth, &SOCKETS[..1], is_long),
+        blame: &blames::SOCKETS,
+    },
+    Target {
+        what: "the same: bandwidth of a tagged message, of libfabric's udp;ofi_rxd, at 64 KiB and 1 MiB",
+        goal: Goal::AtLeast(3.0),
+        measured: |run| run.worst_at(Topology::Veth, Metric::Bandwidth, &RXD_SOCKETS, is_long),
+        blame: &blames::SOCKETS,
+    },
 ];
+
+fn is_long(at: Point) -> bool {
+    at == Point::Size(64 << 10) || at == MEGABYTE
+}
 
 /// The name of a series of ours, and of the one that it is compared with.
 type SeriesPair = (&'static str, &'static str);
@@ -196,6 +223,16 @@ const MPI: [SeriesPair; 5] = [
 ];
 /// The first of them has streams; the other's tool sends one message at a time, and prints means.
 const RXD: [SeriesPair; 2] = [("tag, unread", "Open MPI, udp;ofi_rxd"), ("tag, unread", "libfabric, udp;ofi_rxd")];
+/// The first of them are bare frames.
+const SOCKETS: [SeriesPair; 6] = [
+    ("tag, over UDP", "raw, over UDP"),
+    ("tag, over UDP", "kernel TCP"),
+    ("tag, over UDP", "UCX, TCP"),
+    ("tag, over UDP", "libfabric, tcp"),
+    ("tag, over UDP", "MPICH, TCP"),
+    ("tag, over UDP", "Open MPI, TCP"),
+];
+const RXD_SOCKETS: [SeriesPair; 1] = [("tag, over UDP", "libfabric, udp;ofi_rxd")];
 
 /// The verdicts.
 pub(crate) fn judge(results: &Results) -> Vec<TargetResult> {

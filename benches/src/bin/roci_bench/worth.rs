@@ -53,18 +53,20 @@ const READ_FRAMES: Rivals = Rivals { name: "bare frames, written and read", seri
 const RXE: Rivals = Rivals { name: "Linux's software RDMA", series: &["rdma_rxe, send"], is_tcp: false };
 
 const MEMIF: &str = "one host, tagged message over memif";
+const COPIED: &str = "one host, tagged message that the kernel copies (CMA)";
 const MPI: &str = "one host, Open MPI over this stack";
 const SOCKETS: &str = "two namespaces, tagged message over UDP sockets";
 const GUESTS: &str = "two guests, SEND";
 
 /// The lines, in the order in which the table has them.
-const CONTESTS: [Contest; 13] = [
+const CONTESTS: [Contest; 14] = [
     latency(MEMIF, Topology::Host, 8, "tag, unread", &TCP),
     latency(MEMIF, Topology::Host, 8, "tag, unread", &LIBRARIES),
     latency(MEMIF, Topology::Host, 8, "tag", &FRAMES),
     bandwidth(MEMIF, Topology::Host, "tag, unread", &TCP),
     bandwidth(MEMIF, Topology::Host, "tag, unread", &LIBRARIES),
     bandwidth(MEMIF, Topology::Host, "tag", &READ_FRAMES),
+    bandwidth(COPIED, Topology::Host, "tag, unread, CMA", &TCP),
     latency(MPI, Topology::Host, 8, mpi::OURS, &MPI_OVER_TCP),
     bandwidth(MPI, Topology::Host, mpi::OURS, &MPI_OVER_TCP),
     latency(SOCKETS, Topology::Veth, 8, "tag, over UDP", &TCP),
