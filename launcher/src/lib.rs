@@ -61,7 +61,7 @@ pub use local::LocalMail;
 pub use managed::{is_private, own_addresses};
 pub use reminder::Reminder;
 pub use supervise::{
-    Allocation, EXIT_TIMEOUT, JobDirectory, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, allowed_cpus,
+    Allocation, EXIT_TIMEOUT, JobSpec, LaunchError, OutputMode, REMOTE_SHELL, RankError, SocketDirectory, allowed_cpus,
     become_rank, launch, parse_hosts, read_hostfile, serve_launcher,
 };
 pub use token::Token;

@@ -25,7 +25,7 @@ use board_address::NoBoardAddress;
 pub use board_address::own_addresses;
 use slurm::SlurmStep;
 
-use crate::supervise::JobDirectory;
+use crate::supervise::SocketDirectory;
 use crate::{Board, JobError, MAX_RANKS, Rank, Reminder, Token};
 
 /// How long the board may take to see that rank 0's own session has ended.
@@ -43,7 +43,7 @@ pub(crate) struct ManagedJob {
     /// Rank 0 serves it ...
     pub(crate) board: Option<Board>,
     /// ... where it is a socket, in this directory.
-    pub(crate) directory: Mutex<Option<JobDirectory>>,
+    pub(crate) directory: Mutex<Option<SocketDirectory>>,
 }
 
 /// The job that this process has joined.

@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 use super::{ManagedJob, check_size, listen, serve};
 use crate::environment::{number, number_if_set, variable};
 use crate::node_list::nodes;
-use crate::supervise::JobDirectory;
+use crate::supervise::SocketDirectory;
 use crate::{Board, JobError, Rank, TOKEN, Token};
 
 /// The first of the ports that boards on several nodes use, and how many there are: below those that kernels hand out.
@@ -61,10 +61,10 @@ impl SlurmStep {
     fn on_one_node(self) -> Result<ManagedJob, JobError> {
         let (rank, size) = (self.rank, self.size);
         let name = format!("roci-slurm-{}-{}.{}", geteuid().as_raw(), self.job, self.step);
-        let socket = JobDirectory::path_of(&name).join("job");
+        let socket = SocketDirectory::path_of(&name).join("job");
         let (mut board, mut directory) = (None, None);
         if rank == 0 {
-            directory = Some(JobDirectory::named(&name).map_err(JobError::NoBoard)?);
+            directory = Some(SocketDirectory::named(&name).map_err(JobError::NoBoard)?);
             let serving = Board::new(size, Token::default());
             serving.serve_unix(&socket).map_err(JobError::NoBoard)?;
             board = Some(serving);

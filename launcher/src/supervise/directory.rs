@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use tempfile::{Builder, TempDir};
 
-/// How a job's directory is called, before what makes its name unique.
+/// How one is called, before what makes its name unique.
 const PREFIX: &str = "roci-";
 /// In it, the file that its owner locks for as long as it lives, and how that is called until it is locked.
 const LOCK: &str = "lock";
@@ -22,13 +22,13 @@ const SIGNS: [char; 4] = [',', '=', '[', ']'];
 /// Where the usual place does not do.
 const FALLBACK: &str = "/tmp";
 
-/// A job's directory, or that of one process. It goes with this.
-pub struct JobDirectory {
+/// A directory for sockets: of a job, or of one process. It goes with this.
+pub struct SocketDirectory {
     directory: TempDir,
     _lock: File,
 }
 
-impl JobDirectory {
+impl SocketDirectory {
     /// Makes one in `TMPDIR`, or in `/tmp` where a socket there could have no name. Removes what killed launchers have left.
     pub(crate) fn new() -> io::Result<Self> {
         let usual = std::env::temp_dir();
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn a_sweep_removes_the_directories_of_killed_launchers_and_no_others() {
         let parent = tempfile::tempdir().expect("a directory");
-        let living = JobDirectory::make(parent.path()).expect("room on the disk");
+        let living = SocketDirectory::make(parent.path()).expect("room on the disk");
         fs::write(living.path().join("job"), "").expect("room on the disk");
-        let killed = JobDirectory::make(parent.path()).expect("room on the disk");
+        let killed = SocketDirectory::make(parent.path()).expect("room on the disk");
         fs::write(killed.path().join("job"), "").expect("room on the disk");
-        let JobDirectory { directory, _lock: lock } = killed;
+        let SocketDirectory { directory, _lock: lock } = killed;
         let killed = directory.keep();
         drop(lock);
         // Not made by a launcher: a directory without a lock, another name, a file, a link.
@@ -152,13 +152,13 @@ mod tests {
     #[test]
     fn a_directory_beside_others_leaves_those_of_the_living() {
         let parent = tempfile::tempdir().expect("a directory");
-        let make = || JobDirectory::within(parent.path(), "local-7").expect("room on the disk");
+        let make = || SocketDirectory::within(parent.path(), "local-7").expect("room on the disk");
         let (living, killed) = (make(), make());
-        let JobDirectory { directory, _lock: lock } = killed;
+        let SocketDirectory { directory, _lock: lock } = killed;
         let killed = directory.keep();
         drop(lock);
         let next = make();
-        let names = |directory: &JobDirectory| {
+        let names = |directory: &SocketDirectory| {
             directory.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("roci-local-7-"))
         };
         assert!(names(&living) && names(&next) && next.path().exists());

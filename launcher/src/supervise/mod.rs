@@ -36,7 +36,7 @@ use start::Hosts;
 
 pub use agent::serve_launcher;
 pub use allocation::Allocation;
-pub use directory::JobDirectory;
+pub use directory::SocketDirectory;
 pub use hosts::{parse_hosts, read_hostfile};
 pub use launch_error::LaunchError;
 pub use output::OutputMode;
@@ -163,7 +163,7 @@ enum LaunchEvent {
 pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, LaunchError> {
     let job = &Arc::new(job.clone());
     let directory =
-        JobDirectory::new().map_err(LaunchError::system("cannot make a directory for the job's sockets"))?;
+        SocketDirectory::new().map_err(LaunchError::system("cannot make a directory for the job's sockets"))?;
     let token = Token::random();
     let board = Board::new(job.size, token.clone());
     let (sender, events) = channel();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::agent::{forwarded_environment, working_directory};
 use super::remote::{quoted, remote_command};
-use super::{JobDirectory, JobSpec, LaunchError};
+use super::{JobSpec, LaunchError, SocketDirectory};
 use crate::managed::own_addresses;
 use crate::{JOB, RANK, Rank, SIZE, TOKEN, Token, WORKERS};
 
@@ -21,7 +21,7 @@ impl JobSpec {
     pub fn show(&self) -> Result<Vec<String>, LaunchError> {
         let ranks = self.size;
         let mut place =
-            JobDirectory::path_of(&format!("roci-by-hand-{}", std::process::id())).join("job").display().to_string();
+            SocketDirectory::path_of(&format!("roci-by-hand-{}", std::process::id())).join("job").display().to_string();
         let mut lines = Vec::new();
         if self.is_on_several_hosts() {
             let port = FIRST_PORT + rand::random_range(0..PORTS);

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::agent::{AgentJob, forwarded_environment, working_directory};
 use super::process::LocalRanks;
 use super::remote::{RemoteHost, SHELL_ENDED};
-use super::{AGAIN, JobDirectory, JobSpec, LaunchError, LaunchEvent, Shutdown, is_fatal, next_event};
+use super::{AGAIN, JobSpec, LaunchError, LaunchEvent, Shutdown, SocketDirectory, is_fatal, next_event};
 use crate::managed::{BoardAddress, listen};
 use crate::{Board, Rank, Reminder, Token};
 
@@ -34,7 +34,7 @@ impl Hosts {
         &mut self,
         job: &JobSpec,
         board: &Board,
-        directory: &JobDirectory,
+        directory: &SocketDirectory,
     ) -> Result<(), LaunchError> {
         let socket = directory.path().join("job");
         board

@@ -11,7 +11,7 @@ use roci_driver::link::live::{AnyLink, LinkDevice};
 use roci_driver::link::pcap::PcapTee;
 use roci_driver::neighbour::Interface;
 use roci_driver::{MemoryMark, PortConfig};
-use roci_launcher::JobDirectory;
+use roci_launcher::SocketDirectory;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::MacAddr;
 
@@ -34,7 +34,7 @@ struct MemifPorts {
     /// Where the directory for sockets is made.
     place: PathBuf,
     /// That directory. Sockets stay as long as DPDK listens at them: a port whose peer has gone serves the next one.
-    directory: Option<JobDirectory>,
+    directory: Option<SocketDirectory>,
     /// Seeds the faults of the next port, and names its socket.
     count: u64,
 }
@@ -92,7 +92,7 @@ impl MemifPorts {
     /// The directory for sockets, which this user alone may enter.
     fn directory(&mut self) -> Result<&Path, LocalPortError> {
         if self.directory.is_none() {
-            let made = JobDirectory::within(&self.place, WORD_OF_DIRECTORIES);
+            let made = SocketDirectory::within(&self.place, WORD_OF_DIRECTORIES);
             self.directory = Some(made.map_err(|error| {
                 LocalPortError(format!("no directory for a socket in {}: {error}", self.place.display()))
             })?);
