@@ -34,7 +34,12 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// A process of this host, which is the sender's, says something of memory.
-    pub(super) fn on_cma_message(&mut self, (from, meant): (EndpointAddress, Meant), process: Pid, body: &LocalBody) {
+    pub(super) fn on_cma_message(
+        &mut self,
+        (from, meant): (EndpointAddress, Meant),
+        process: Option<Pid>,
+        body: &LocalBody,
+    ) {
         let is_off = self.wireup.locality.means.as_ref().is_none_or(|means| means.mark.is_none());
         if is_off || meant.incarnation != self.wireup.book.own().incarnation {
             return;
@@ -47,6 +52,10 @@ impl<L: Link> Endpoint<L> {
         let Some(peer) = self.peers.live_mut(id) else { return };
         let LocalBody::Mark(place) = *body else {
             peer.cma.reads_ours = true;
+            return;
+        };
+        let Some(process) = process else {
+            tracing::info!("{id}: its memory cannot be read: its process has no number here");
             return;
         };
         match PeerMemory::attach(process, place) {

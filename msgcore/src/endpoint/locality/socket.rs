@@ -7,11 +7,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
+use rustix::net::sockopt;
 use rustix::process::{Pid, Uid, getuid};
 
 use super::message::MESSAGE_LEN;
@@ -26,7 +29,8 @@ const REFUSALS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LocalDatagram {
     pub(super) len: usize,
-    pub(super) process: Pid,
+    /// None where it has no number here: it is in another PID namespace, as a container's.
+    pub(super) process: Option<Pid>,
 }
 
 /// The socket of one endpoint.
@@ -89,21 +93,20 @@ impl LocalSocket {
     /// Takes the next datagram that an endpoint of this user has sent; nothing where there is none now.
     pub(super) fn receive(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<LocalDatagram> {
         for _ in 0..REFUSALS {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut space = cmsg_space!(UnixCredentials);
             let mut parts = [IoSliceMut::new(bytes)];
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let received = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+            let received = match recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(&mut space), flags) {
                 Ok(received) => received,
-                Err(error) if io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
+                Err(Errno::EINTR) => continue,
                 Err(_) => return None,
             };
-            let process = control.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmCredentials(sender) => (sender.uid == self.user).then_some(sender.pid),
+            let sender = received.cmsgs().into_iter().flatten().find_map(|message| match message {
+                ControlMessageOwned::ScmCredentials(sender) => Some(sender),
                 _ => None,
             });
-            if let Some(process) = process {
-                return Some(LocalDatagram { len: received.bytes, process });
+            if let Some(sender) = sender.filter(|sender| sender.uid() == self.user.as_raw()) {
+                return Some(LocalDatagram { len: received.bytes, process: Pid::from_raw(sender.pid()) });
             }
             self.refused += 1;
         }
@@ -143,7 +146,7 @@ mod tests {
         for number in 0..100 {
             theirs.send_again();
             let LocalDatagram { len, process } = ours.receive(&mut bytes).expect("it was sent");
-            assert_eq!((&bytes[..len], process), (number.to_string().as_bytes(), rustix::process::getpid()));
+            assert_eq!((&bytes[..len], process), (number.to_string().as_bytes(), Some(rustix::process::getpid())));
         }
         assert_eq!((ours.receive(&mut bytes), theirs.has_unsent()), (None, false));
         drop(theirs);
