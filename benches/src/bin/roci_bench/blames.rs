@@ -86,4 +86,13 @@ pub(crate) const RELIABLE_DATAGRAMS: Blame = Blame {
     title: "Beside libfabric's reliable datagrams",
     findings: &["What is said of TCP holds: the way through memif and the ICRC is what long messages take."],
 };
-pub(crate) const SOCKETS: Blame = Blame { title: "UDP sockets", findings: &["TODO"] };
+pub(crate) const SOCKETS: Blame = Blame {
+    title: "UDP sockets",
+    findings: &[
+        "Between namespaces a packet carries 1 KiB, for the MTU is 1500. TCP's segments of 64 KiB cross the pair of \
+         interfaces whole, so that the work for a packet is done once where ours is done 64 times.",
+        "Of a stream's samples the kernel has 37 %, a third of them in its two copies, the ICRC 10 %, the copy between \
+         packet and memory 8 %. The rest is spread over all that looks at a packet.",
+        "A message of 8 B is one system call at each end, as polled TCP's is.",
+    ],
+};
