@@ -65,6 +65,8 @@ impl Drop for Membership {
 
 /// How long a board may take to answer a hello at one of several places.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a caller that waits for a value looks after something else.
+const BESIDE: Duration = Duration::from_millis(20);
 /// Between two attempts to reach a board that may not be there yet.
 const NEXT_ATTEMPT: Duration = Duration::from_millis(20);
 
@@ -210,6 +212,11 @@ impl Job {
         self.ask(&format!("get {key}"))
     }
 
+    /// The same, for a caller with something to look after: `meanwhile` is called every 20 ms.
+    pub fn get_beside(&mut self, key: &str, mut meanwhile: impl FnMut()) -> Result<String, JobError> {
+        self.ask_beside(&format!("get {key}"), Some(&mut meanwhile))
+    }
+
     /// Returns a value, if it was left already.
     pub fn look(&mut self, key: &str) -> Result<Option<String>, JobError> {
         self.ask(&format!("look {key}")).map(|answer| answer.strip_prefix('=').map(str::to_owned))
@@ -241,7 +248,7 @@ impl Job {
     pub fn send_mail(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
         MailRefusal::check(text).map_err(|refusal| JobError::Unmailed { to, reason: refusal.to_string() })?;
         self.write(&format!("mail {to} {text}"))?;
-        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail")?;
+        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail", None)?;
         let refusal = verdict.strip_prefix("unmailed ");
         refusal.map_or(Ok(()), |reason| Err(JobError::Unmailed { to, reason: reason.into() }))
     }
@@ -249,7 +256,7 @@ impl Job {
     /// The ranks that are missed, at the barrier or in the job. Also while a barrier is under way.
     pub fn absent(&mut self) -> Result<Absent, JobError> {
         self.write("absent")?;
-        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent")?;
+        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent", None)?;
         let lists = verdict.strip_prefix("absent ").and_then(|lists| lists.split_once(';'));
         let ranks = |list: &str| list.split(',').filter_map(|rank| rank.parse().ok()).collect();
         let (from_barrier, from_job) = lists.map_or_else(Default::default, |(one, other)| (ranks(one), ranks(other)));
@@ -297,12 +304,16 @@ impl Job {
     }
 
     fn ask(&mut self, request: &str) -> Result<String, JobError> {
+        self.ask_beside(request, None)
+    }
+
+    fn ask_beside(&mut self, request: &str, meanwhile: Option<&mut dyn FnMut()>) -> Result<String, JobError> {
         match self.write(request) {
             // Who hung up may have said why.
             Ok(()) | Err(JobError::Gone) => {}
             Err(error) => return Err(error),
         }
-        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer, request)?;
+        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer, request, meanwhile)?;
         interpret(&answer)
     }
 
@@ -319,12 +330,18 @@ impl Job {
         take: fn(&mut Inbox) -> Option<String>,
         abandon: fn(&mut Inbox),
         request: &str,
+        mut meanwhile: Option<&mut dyn FnMut()>,
     ) -> Result<String, JobError> {
         // Mail that keeps coming must not keep a wait alive: the deadline is the request's, not a read's.
         let deadline = Instant::now() + self.timeout;
         let mut reminder = Reminder::start();
         loop {
-            let outcome = match self.read_before(deadline.min(reminder.next())) {
+            let mut until = deadline.min(reminder.next());
+            if let Some(meanwhile) = &mut meanwhile {
+                meanwhile();
+                until = until.min(Instant::now() + BESIDE);
+            }
+            let outcome = match self.read_before(until) {
                 Err(JobError::Timeout(_)) if Instant::now() < deadline => Ok(()),
                 outcome => outcome,
             };
@@ -435,6 +452,24 @@ mod tests {
         while !second.poll_barrier().expect("both come") {}
         assert!(reader.join().expect("no panic").is_err());
         assert_eq!(second.get("address").expect("it is there"), "1 two words");
+    }
+
+    #[test]
+    fn who_waits_for_a_value_can_look_after_something_else() {
+        let (_directory, place) = place();
+        let (_board, token) = board(&place);
+        let join = |rank| Job::connect(&place, &token, rank, 2, Duration::from_secs(10)).expect("a board");
+        let (mut first, mut second) = (join(0), join(1));
+        let mut calls = 0;
+        // The value depends on what is done meanwhile.
+        let value = first.get_beside("late", || {
+            calls += 1;
+            if calls == 3 {
+                second.put("late", "here").expect("room");
+            }
+        });
+        assert_eq!(value.expect("it came"), "here");
+        assert_eq!(first.get("late").expect("it is there"), "here");
     }
 
     #[test]

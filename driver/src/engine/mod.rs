@@ -251,6 +251,14 @@ impl<L: Link> Engine<L> {
         &mut self.ports[port].link
     }
 
+    /// Looks after the links as a poll does, but receives nothing: for a caller that does not poll yet. The next poll reports
+    /// what has become of them.
+    pub fn maintain_links(&mut self) {
+        for port in &mut self.ports {
+            let _ = port.link.maintain(port.link.now());
+        }
+    }
+
     /// The time of a port's clock.
     #[inline]
     pub fn now(&self) -> Nanos {

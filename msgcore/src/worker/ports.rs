@@ -94,7 +94,7 @@ impl Ports {
             let own = RankHost { incarnation: rand::random(), ..RankHost::of(engine.ip(0), station) };
             // Who learns of the address finds the socket.
             local = local_means(config, &device, &own.address(config.service, rank), job.directory());
-            hosts(&mut job, own, station)?
+            hosts(&mut job, own, &mut engine)?
         };
         let addresses = addresses_of(config.service, &hosts);
         Ok(Self { rank, size, engine, pd, is_shared, addresses, is_alone: false, local, job: Some(job), mail: None })
@@ -185,12 +185,15 @@ impl RankHost {
 
 /// Returns the host of each rank on a network, as the ranks published them. Ranks of one process may share a
 /// station, whose frames go from queue to queue; others would not hear each other. A socket is a station at its own address.
-fn hosts(job: &mut Job, own: RankHost, station: MacAddr) -> Result<Vec<RankHost>, WireupError> {
+///
+/// A peer whose port has to ask again for its link needs this end's links to be looked after, or it never comes to publish its own.
+fn hosts(job: &mut Job, own: RankHost, engine: &mut Engine<LiveLink>) -> Result<Vec<RankHost>, WireupError> {
+    let station = engine.link(0).mac();
     let (rank, size, process) = (job.rank(), job.size(), job.first());
     let RankHost { ip: ours, incarnation, .. } = own;
     job.put(&format!("host/{rank}"), &format!("{ours} {station} {process} {incarnation}"))?;
     let host = |peer| {
-        let text = job.get(&format!("host/{peer}"))?;
+        let text = job.get_beside(&format!("host/{peer}"), || engine.maintain_links())?;
         let (ip, mac, first, incarnation) = parse_host(&text).ok_or(WireupError::Host(peer, text))?;
         let udp_port = station::port_of(mac);
         if mac == station && first != process && (udp_port.is_none() || ip == ours) {
