@@ -1,16 +1,13 @@
 //! A rank's side.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-
 use crate::Rank;
 use crate::absent::Absent;
+use crate::dialogue::{Dialogue, interpret};
 use crate::environment::{available_cpus, number, number_if_set, shared_cpus, variable};
 use crate::inbox::{Departure, Inbox};
 use crate::managed::{self, ManagedJob};
@@ -18,18 +15,14 @@ use crate::refusal::MailRefusal;
 use crate::reminder::Reminder;
 use crate::signal::ReportSignal;
 use crate::stream::JobStream;
-use crate::{CPUS, JOB, JobError, LINE_LIMIT, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS};
+use crate::{CPUS, JOB, JobError, MAX_RANKS, Mail, RANK, SIZE, Token, WORKERS};
 
 /// A rank's place in its job.
 pub struct Job {
     numbers: RankNumbers,
     place: Option<PathBuf>,
-    stream: JobStream,
-    timeout: Duration,
-    inbox: Inbox,
+    dialogue: Dialogue,
     generation: u64,
-    /// The connection has ended.
-    is_over: bool,
     /// Of a process that was started as a rank: it is asked for reports.
     signal: Option<ReportSignal>,
     /// Of a job whose launcher serves no board. (The last field: it is left when all else is gone.)
@@ -65,8 +58,6 @@ impl Drop for Membership {
 
 /// How long a board may take to answer a hello at one of several places.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a caller that waits for a value looks after something else.
-const BESIDE: Duration = Duration::from_millis(20);
 /// Between two attempts to reach a board that may not be there yet.
 const NEXT_ATTEMPT: Duration = Duration::from_millis(20);
 
@@ -126,7 +117,9 @@ impl Job {
                         let (signal, generation) = (Some(ReportSignal::watch()), job.generation);
                         let numbers = RankNumbers { cpus: shared_cpus(), ..job.numbers };
                         let member = Some(Membership { job: managed, generation, timeout });
-                        return Ok(Self { numbers, timeout, signal, _membership: member, ..job });
+                        let mut job = Self { numbers, signal, _membership: member, ..job };
+                        job.dialogue.timeout = timeout;
+                        return Ok(job);
                     }
                     Err(error) => failure = error,
                 }
@@ -150,12 +143,10 @@ impl Job {
             None => (JobStream::connect_unix(place), Some(PathBuf::from(place))),
         };
         let stream = stream.map_err(|source| JobError::Unreachable { place: place.into(), source })?;
-        let inbox = Inbox::new(size);
+        let dialogue = Dialogue::over(stream, rank, size, timeout);
         let numbers = RankNumbers { rank, first: rank, size, cpus: size };
-        let (place, generation, is_over) = (path, 0, false);
-        let mut job =
-            Self { numbers, place, stream, timeout, inbox, generation, is_over, signal: None, _membership: None };
-        match job.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
+        let mut job = Self { numbers, place: path, dialogue, generation: 0, signal: None, _membership: None };
+        match job.dialogue.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(answer) => {
                 let strange = |_| JobError::Failed(format!("the launcher said 'ok {answer}'"));
                 job.generation = answer.parse().map_err(strange)?;
@@ -199,43 +190,43 @@ impl Job {
 
     /// The address of this host's by which the launcher is reached; `None` where it does not lead beyond this host and one link.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.stream.local_ip()
+        self.dialogue.stream().local_ip()
     }
 
     /// Leaves a value for all ranks.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), JobError> {
-        self.ask(&format!("put {key} {value}")).map(drop)
+        self.dialogue.ask(&format!("put {key} {value}")).map(drop)
     }
 
     /// Waits for a value.
     pub fn get(&mut self, key: &str) -> Result<String, JobError> {
-        self.ask(&format!("get {key}"))
+        self.dialogue.ask(&format!("get {key}"))
     }
 
     /// The same, for a caller with something to look after: `meanwhile` is called every 20 ms.
     pub fn get_beside(&mut self, key: &str, mut meanwhile: impl FnMut()) -> Result<String, JobError> {
-        self.ask_beside(&format!("get {key}"), Some(&mut meanwhile))
+        self.dialogue.ask_beside(&format!("get {key}"), Some(&mut meanwhile))
     }
 
     /// Returns a value, if it was left already.
     pub fn look(&mut self, key: &str) -> Result<Option<String>, JobError> {
-        self.ask(&format!("look {key}")).map(|answer| answer.strip_prefix('=').map(str::to_owned))
+        self.dialogue.ask(&format!("look {key}")).map(|answer| answer.strip_prefix('=').map(str::to_owned))
     }
 
     /// Waits for all ranks. Nothing else happens meanwhile: see [`Job::start_barrier`].
     pub fn barrier(&mut self) -> Result<(), JobError> {
-        self.ask("barrier").map(drop)
+        self.dialogue.ask("barrier").map(drop)
     }
 
     /// Enters a barrier without waiting; then ask [`Job::poll_barrier`] until it says that all are there.
     pub fn start_barrier(&mut self) -> Result<(), JobError> {
-        self.write("barrier")
+        self.dialogue.write("barrier")
     }
 
     /// Whether all ranks have entered the barrier that was started.
     pub fn poll_barrier(&mut self) -> Result<bool, JobError> {
-        let outcome = self.read_now();
-        match self.inbox.take_answer() {
+        let outcome = self.dialogue.read_now();
+        match self.dialogue.inbox.take_answer() {
             Some(line) => interpret(&line).map(|_| true),
             None => outcome.map(|()| false),
         }
@@ -247,16 +238,16 @@ impl Job {
     /// Waits until the launcher has it, not until the rank does; mails from here arrive there in order.
     pub fn send_mail(&mut self, to: Rank, text: &str) -> Result<(), JobError> {
         MailRefusal::check(text).map_err(|refusal| JobError::Unmailed { to, reason: refusal.to_string() })?;
-        self.write(&format!("mail {to} {text}"))?;
-        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail", None)?;
+        self.dialogue.write(&format!("mail {to} {text}"))?;
+        let verdict = self.dialogue.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "mail", None)?;
         let refusal = verdict.strip_prefix("unmailed ");
         refusal.map_or(Ok(()), |reason| Err(JobError::Unmailed { to, reason: reason.into() }))
     }
 
     /// The ranks that are missed, at the barrier or in the job. Also while a barrier is under way.
     pub fn absent(&mut self) -> Result<Absent, JobError> {
-        self.write("absent")?;
-        let verdict = self.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent", None)?;
+        self.dialogue.write("absent")?;
+        let verdict = self.dialogue.wait_for(Inbox::take_verdict, Inbox::abandon_verdict, "absent", None)?;
         let lists = verdict.strip_prefix("absent ").and_then(|lists| lists.split_once(';'));
         let ranks = |list: &str| list.split(',').filter_map(|rank| rank.parse().ok()).collect();
         let (from_barrier, from_job) = lists.map_or_else(Default::default, |(one, other)| (ranks(one), ranks(other)));
@@ -267,16 +258,16 @@ impl Job {
     #[inline]
     pub fn take_report_wish(&mut self) -> bool {
         let is_signalled = self.signal.as_ref().is_some_and(ReportSignal::take);
-        self.inbox.take_report_wish() || is_signalled
+        self.dialogue.inbox.take_report_wish() || is_signalled
     }
 
     /// The next mail and its sender, if one has come. Never waits, and makes one system call at the most.
     pub fn poll_mail(&mut self) -> Result<Option<(Rank, String)>, JobError> {
-        if let Some(mail) = self.inbox.take_mail() {
+        if let Some(mail) = self.dialogue.inbox.take_mail() {
             return Ok(Some(mail));
         }
-        let outcome = self.read_now();
-        match self.inbox.take_mail() {
+        let outcome = self.dialogue.read_now();
+        match self.dialogue.inbox.take_mail() {
             Some(mail) => Ok(Some(mail)),
             None => outcome.map(|()| None),
         }
@@ -284,116 +275,23 @@ impl Job {
 
     /// Returns the next departure of a rank that [`Job::poll_mail`] or another call has received from the launcher.
     pub fn take_departure(&mut self) -> Option<Departure> {
-        self.inbox.take_departure()
+        self.dialogue.inbox.take_departure()
     }
 
     /// Whether the launcher has gone, as far as [`Job::poll_mail`] and other calls have seen.
     pub fn is_over(&self) -> bool {
-        self.is_over
+        self.dialogue.is_over()
     }
 
     /// Whether the job goes on: the launcher is there, and has not ended it. Not between [`Job::start_barrier`] and
     /// its end.
     pub fn check(&mut self) -> Result<(), JobError> {
-        self.ask("status").map(drop)
+        self.dialogue.ask("status").map(drop)
     }
 
     /// Whether all ranks are still there: while they connect, none may leave.
     pub fn check_all_present(&mut self) -> Result<(), JobError> {
-        self.ask("present").map(drop)
-    }
-
-    fn ask(&mut self, request: &str) -> Result<String, JobError> {
-        self.ask_beside(request, None)
-    }
-
-    fn ask_beside(&mut self, request: &str, meanwhile: Option<&mut dyn FnMut()>) -> Result<String, JobError> {
-        match self.write(request) {
-            // Who hung up may have said why.
-            Ok(()) | Err(JobError::Gone) => {}
-            Err(error) => return Err(error),
-        }
-        let answer = self.wait_for(Inbox::take_answer, Inbox::abandon_answer, request, meanwhile)?;
-        interpret(&answer)
-    }
-
-    /// Writes a request, unless its answer could not be read.
-    fn write(&mut self, request: &str) -> Result<(), JobError> {
-        self.inbox.sort()?;
-        self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| JobError::Gone)
-    }
-
-    /// Waits for the answer that `take` returns. If it does not come in time, `abandon` marks it as abandoned: no later
-    /// request takes it for its own answer.
-    fn wait_for(
-        &mut self,
-        take: fn(&mut Inbox) -> Option<String>,
-        abandon: fn(&mut Inbox),
-        request: &str,
-        mut meanwhile: Option<&mut dyn FnMut()>,
-    ) -> Result<String, JobError> {
-        // Mail that keeps coming must not keep a wait alive: the deadline is the request's, not a read's.
-        let deadline = Instant::now() + self.timeout;
-        let mut reminder = Reminder::start();
-        loop {
-            let mut until = deadline.min(reminder.next());
-            if let Some(meanwhile) = &mut meanwhile {
-                meanwhile();
-                until = until.min(Instant::now() + BESIDE);
-            }
-            let outcome = match self.read_before(until) {
-                Err(JobError::Timeout(_)) if Instant::now() < deadline => Ok(()),
-                outcome => outcome,
-            };
-            if let Some(waited) = reminder.due() {
-                let (rank, waited) = (self.numbers.rank, waited.as_secs());
-                tracing::warn!(
-                    "rank {rank} has waited {waited} s for its launcher to answer '{request}', which others must make true"
-                );
-            }
-            // It may have come in front of what went wrong.
-            if let Some(line) = take(&mut self.inbox) {
-                return Ok(line);
-            }
-            if let Err(error) = outcome {
-                abandon(&mut self.inbox);
-                return Err(error);
-            }
-        }
-    }
-
-    fn read_before(&mut self, deadline: Instant) -> Result<(), JobError> {
-        let timeout = || JobError::Timeout(self.timeout.as_secs());
-        let left =
-            deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(timeout)?;
-        self.stream.set_read_timeout(Some(left)).map_err(|_| JobError::Gone)?;
-        self.read(RecvFlags::empty())
-    }
-
-    /// Reads what has come, without waiting.
-    fn read_now(&mut self) -> Result<(), JobError> {
-        self.read(RecvFlags::DONTWAIT)
-    }
-
-    /// Reads once, and sorts what came. What came before is sorted first: it may have been waiting for room.
-    fn read(&mut self, flags: RecvFlags) -> Result<(), JobError> {
-        self.inbox.sort()?;
-        let mut bytes = [0; LINE_LIMIT as usize];
-        match recv(&self.stream, &mut bytes[..], flags) {
-            Ok((0, _)) => self.end(),
-            Ok((count, _)) => {
-                self.inbox.extend(&bytes[..count]);
-                self.inbox.sort()
-            }
-            // The read has timed out, or a signal has interrupted it: the caller checks its deadline.
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(_) => self.end(),
-        }
-    }
-
-    fn end(&mut self) -> Result<(), JobError> {
-        self.is_over = true;
-        Err(JobError::Gone)
+        self.dialogue.ask("present").map(drop)
     }
 }
 
@@ -404,14 +302,6 @@ impl Mail for Job {
 
     fn poll(&mut self) -> Result<Option<(Rank, String)>, JobError> {
         self.poll_mail()
-    }
-}
-
-fn interpret(line: &str) -> Result<String, JobError> {
-    match line.split_once(' ') {
-        Some(("ok", value)) => Ok(value.into()),
-        Some((_, reason)) => Err(JobError::Failed(reason.into())),
-        None => Err(JobError::Failed(format!("the launcher said '{line}'"))),
     }
 }
 
@@ -487,7 +377,7 @@ mod tests {
         let (_directory, place) = place();
         let (_board, token) = board(&place);
         let mut job = Job::connect(&place, &token, 0, 2, Duration::from_secs(10)).expect("a board");
-        job.timeout = Duration::from_millis(50);
+        job.dialogue.timeout = Duration::from_millis(50);
         assert!(matches!(job.get("nothing"), Err(JobError::Timeout(_))));
     }
 
@@ -497,11 +387,11 @@ mod tests {
         let (_board, token) = board(&place);
         let join = |rank| Job::connect(&place, &token, rank, 2, Duration::from_secs(10)).expect("a board");
         let (mut first, mut second) = (join(0), join(1));
-        first.timeout = Duration::from_millis(50);
+        first.dialogue.timeout = Duration::from_millis(50);
         assert!(matches!(first.get("late"), Err(JobError::Timeout(_))));
         second.put("other", "right").expect("room");
         second.put("late", "wrong").expect("room");
-        first.timeout = Duration::from_secs(10);
+        first.dialogue.timeout = Duration::from_secs(10);
         assert_eq!(first.get("other").expect("it is there"), "right");
     }
 

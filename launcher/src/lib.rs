@@ -33,6 +33,7 @@ mod absent;
 mod acceptor;
 mod board;
 mod client;
+mod dialogue;
 mod environment;
 mod error;
 mod inbox;
