@@ -25,6 +25,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if let Some((given, missing)) = cli.lone_option() {
+        output::complain(format!("{given} means nothing without {missing}{}", hint()));
+        return ExitCode::from(2);
+    }
     start_log();
     match run(cli.command) {
         Ok(code) => code,
@@ -68,16 +72,27 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 /// What is wrong, and one hint: clap says it in paragraphs, of which this keeps those that speak of this mistake.
 fn one_line(error: &clap::Error) -> String {
-    let command = std::env::args().nth(1).filter(|word| commands::manual::has_command(word));
-    let help = command.map_or_else(|| "roci --help".to_owned(), |name| format!("roci {name} --help"));
     if error.kind() == ErrorKind::MissingSubcommand {
-        return format!("a command is missing: {} (see '{help}')", commands::manual::commands().join(", "));
+        return format!("a command is missing: {}{}", commands::manual::commands().join(", "), hint());
     }
     let text = error.to_string();
     let is_said = |line: &&str| !line.starts_with("Usage") && !line.starts_with("For more information");
-    let words: Vec<_> = text.lines().take_while(is_said).flat_map(str::split_whitespace).collect();
+    let is_tip = |line: &str| line.trim_start().starts_with("tip:");
+    let (tips, said): (Vec<_>, Vec<_>) = text.lines().take_while(is_said).partition(|line| is_tip(line));
+    let words: Vec<_> = said.into_iter().flat_map(str::split_whitespace).collect();
     let line = words.join(" ").replace("invalid digit found in string", "not a whole number");
-    format!("{} (see '{help}')", line.strip_prefix("error: ").unwrap_or(&line))
+    // That a mistaken option could be a value helps few.
+    let tip =
+        tips.iter().find_map(|tip| tip.trim_start().strip_prefix("tip:")).filter(|tip| !tip.contains("as a value"));
+    let hint = tip.map_or_else(hint, |tip| format!(":{tip}"));
+    format!("{}{hint}", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+/// Where the options of the command that was given are explained.
+fn hint() -> String {
+    let command = std::env::args().nth(1).filter(|word| commands::manual::has_command(word));
+    let help = command.map_or_else(|| "roci --help".to_owned(), |name| format!("roci {name} --help"));
+    format!(" (see '{help}')")
 }
 
 /// The log goes to stderr; `RUST_LOG` chooses what it says.

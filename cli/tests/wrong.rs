@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{command, finish};
 
 /// Words before the command that set variables, as a shell has them.
-const WRONG: [&str; 64] = [
+const WRONG: [&str; 76] = [
     "roci",
     "roci frobnicate",
     "roci rum -n 2 true",
@@ -31,6 +31,9 @@ const WRONG: [&str; 64] = [
     "roci run -n 2 --output rank.log true",
     "roci run -n 2 --debug true",
     "roci run -n 2 --xterm true",
+    "roci run -np 2 -debugger lldb true",
+    "roci board -np two",
+    "roci stat -n 3",
     "roci run -n 2 --wdir /nonexistent/folder true",
     "roci info --port --device infiniband",
     "roci info --port --device udp:10.255.255.254",
@@ -71,11 +74,20 @@ const WRONG: [&str; 64] = [
     "roci stat 4194304",
     "roci sim --seeds 9..1",
     "roci completions tcsh",
+    "roci run -n 2 --device af_packet:nic7 roci soak",
+    "roci run -n 2 --device pci:0000:ff:1f.7 roci soak",
+    "roci run -n 2 --device udp:10.255.255.254 roci soak",
+    "ROCI_IP=10.255.255.254 roci run -n 2 --device udp roci soak",
+    "roci run -n 2 -paramfile /nonexistent/parameters roci soak",
+    "roci run -n 2 -paramfile tests/wrong/unquoted roci soak",
+    "roci run -n 2 -paramfile tests/wrong/unknown roci soak",
+    "roci run -n 2 -paramfile tests/wrong/range roci soak",
+    "roci run -n 2 -hostfile tests/wrong/hosts roci soak",
+    "roci run -n 2 -hostfile /dev/null roci soak",
     "ROCI_WARP=9 roci info",
     "ROCI_CREDITS=many roci info",
     "ROCI_DEVICE=infiniband roci info",
     "ROCI_EAGER_THRESHOLD=-1 roci info",
-    "ROCI_PARAM_FILE=/nonexistent/parameters roci info",
 ];
 
 /// What a line ends with, and its status.

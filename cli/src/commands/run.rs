@@ -4,6 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use roci_driver::link::dpdk::room_for_descriptors;
+use roci_driver::link::live::LinkDevice;
+use roci_driver::link::udp::UdpLink;
 use roci_launcher::{Allocation, JobSpec, MAX_RANKS, OutputMode, REMOTE_SHELL, parse_hosts, read_hostfile};
 use roci_msgcore::config::{KNOBS, Origin};
 use roci_msgcore::{Config, WireupError};
@@ -23,7 +25,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     }
     let (size, workers) = (options.ranks as usize, options.processes.workers as usize);
     if !size.is_multiple_of(workers) {
-        return Err(Failure::new(format!("{size} ranks are no whole processes of {workers} workers")));
+        return Err(Failure::new(format!(
+            "--workers {workers}: {size} ranks do not fill processes of {workers} each: let -n be a multiple"
+        )));
     }
     let (hosts, remote_shell) = hosts(&options.hosts)?;
     let job = JobSpec {
@@ -41,7 +45,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     check_program(&job, options.show)?;
     let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
     if !options.program.iter().any(names_its_device) {
-        check_ports(config, &job)?;
+        check_ports(&config, &job)?;
     }
     if options.show {
         job.show()?.iter().try_for_each(output::line)?;
@@ -111,6 +115,9 @@ fn output_mode(options: &RunOptions) -> Result<OutputMode, Failure> {
 /// Runs a command in a window of tmux's.
 const IN_TMUX: &str = include_str!("../../tools/in-tmux");
 
+/// What `--debug` runs, where nothing else is named.
+const DEBUGGER: &str = "gdb --args";
+
 /// What runs the program in a terminal, in a debugger, or in both.
 fn wrapper(options: &TerminalOptions) -> Result<Vec<String>, Failure> {
     if !options.xterm && !options.debug {
@@ -128,18 +135,19 @@ fn wrapper(options: &TerminalOptions) -> Result<Vec<String>, Failure> {
         return Err(Failure::new(format!("{option} {what}{remedy}")));
     };
     if options.debug {
-        words.extend(options.debugger.split_whitespace().map(str::to_owned));
+        let debugger = options.debugger.as_deref().unwrap_or(DEBUGGER);
+        words.extend(debugger.split_whitespace().map(str::to_owned));
     }
     Ok(words)
 }
 
 /// Over a device that joins two processes of a host a rank has a port to every other one, and DPDK has so many for a process.
-fn check_ports(config: Config, job: &JobSpec) -> Result<(), Failure> {
+fn check_ports(config: &Config, job: &JobSpec) -> Result<(), Failure> {
     let is_on_several_hosts = job.is_on_several_hosts();
-    let config = if is_on_several_hosts { config.for_several_hosts() } else { config };
+    let config = if is_on_several_hosts { config.clone().for_several_hosts() } else { config.clone() };
     let (device, size) = (config.device_of(0)?, job.size);
     if !device.is_point_to_point() {
-        return Ok(());
+        return if job.hosts.is_empty() && size > 1 { check_devices(&config, job) } else { Ok(()) };
     }
     if is_on_several_hosts {
         return Err(WireupError::NeedsOneHost(device).into());
@@ -148,6 +156,22 @@ fn check_ports(config: Config, job: &JobSpec) -> Result<(), Failure> {
         return Err(Failure::new(format!(
             "{size} ranks over {device}: each has a port to every other, and DPDK has {MOST_PORTS}: --device udp takes up to {MAX_RANKS}"
         )));
+    }
+    Ok(())
+}
+
+/// Each rank would say that this host lacks its device: it is said once.
+fn check_devices(config: &Config, job: &JobSpec) -> Result<(), Failure> {
+    let has_own = config.device.contains("%r");
+    for rank in (0..job.size).step_by(job.workers).take(if has_own { job.size } else { 1 }) {
+        let absent = match config.device_of(rank)? {
+            LinkDevice::Udp(address) => match address.ip.or(config.ip) {
+                Some(ip) => UdpLink::check_address(ip).map_err(WireupError::from),
+                None => Ok(()),
+            },
+            LinkDevice::Dpdk(device) => device.check_present().map_err(WireupError::from),
+        };
+        absent?;
     }
     Ok(())
 }

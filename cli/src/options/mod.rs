@@ -31,6 +31,21 @@ pub(crate) struct Cli {
     pub(crate) command: RociCommand,
 }
 
+impl Cli {
+    /// An option that was given, and the one that it means nothing without, which was not.
+    pub(crate) fn lone_option(&self) -> Option<(&'static str, &'static str)> {
+        match &self.command {
+            RociCommand::Run(run) if run.terminal.debugger.is_some() && !run.terminal.debug => {
+                Some(("--debugger", "--debug"))
+            }
+            RociCommand::Perf(perf) if perf.server.once && perf.server.listen.is_none() => {
+                Some(("--once", "--listen ADDRESS:PORT"))
+            }
+            _ => None,
+        }
+    }
+}
+
 const EXAMPLES: &str = "Examples:
   roci run -n 2 roci soak --seconds 5     # two ranks, verified messages
   roci perf tag_lat,tag_bw --size 8,1MiB  # latency and bandwidth

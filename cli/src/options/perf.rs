@@ -92,7 +92,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
     /// Serve one client, and end
-    #[arg(long, requires = "listen")]
+    #[arg(long)]
     pub(crate) once: bool,
 }
 

@@ -1,7 +1,7 @@
 //! What `roci run` takes, and the commands that it starts.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -81,9 +81,9 @@ pub(crate) struct TerminalOptions {
     /// Run each rank in a debugger, in a window of tmux inside tmux, else in an xterm
     #[arg(long)]
     pub(crate) debug: bool,
-    /// The debugger
-    #[arg(long, value_name = "COMMAND", default_value = "gdb --args", requires = "debug")]
-    pub(crate) debugger: String,
+    /// The debugger of --debug [default: gdb --args]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) debugger: Option<String>,
 }
 
 /// What becomes of the ranks' output.
@@ -120,15 +120,14 @@ pub(crate) struct RankOptions {
     pub(crate) program: Vec<String>,
 }
 
-/// `roci run` also takes the spelling of MVICH's mpirun, long options behind one hyphen, before the program.
+/// `roci run` and `roci board` also take the spelling of MVICH's mpirun, long options behind one hyphen; `run` before the program.
 pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.peekable();
     let mut spelled: Vec<_> = arguments.by_ref().take(2).collect();
-    if spelled.get(1).is_none_or(|command| command != "run") {
+    let Some(options) = spelled.get(1).and_then(|command| LongOptions::of(command)) else {
         spelled.extend(arguments);
         return spelled;
-    }
-    let options = LongOptions::of_run();
+    };
     while let Some(argument) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
         let word = argument.to_str().unwrap_or_default();
         let is_long =
@@ -144,19 +143,24 @@ pub(crate) fn with_mpirun_spelling(arguments: impl Iterator<Item = OsString>) ->
     spelled
 }
 
-/// The long options of `roci run`, and whether each takes a value.
+/// The long options of a command, and whether each takes a value.
 struct LongOptions(BTreeMap<String, bool>);
 
 impl LongOptions {
-    fn of_run() -> Self {
-        let command = RunOptions::augment_args(clap::Command::new("run"));
+    /// Those of a command that takes MVICH's spelling.
+    fn of(command: &OsStr) -> Option<Self> {
+        let command = match command.to_str()? {
+            "run" => RunOptions::augment_args(clap::Command::new("run")),
+            "board" => BoardOptions::augment_args(clap::Command::new("board")),
+            _ => return None,
+        };
         let names = |option: &clap::Arg| {
             let aliases = option.get_all_aliases().unwrap_or_default().into_iter();
             let takes_value = option.get_action().takes_values();
             let names = aliases.chain(option.get_long()).map(str::to_owned).collect::<Vec<_>>();
             names.into_iter().map(move |name| (name, takes_value))
         };
-        Self(command.get_opts().chain(command.get_arguments()).flat_map(names).collect())
+        Some(Self(command.get_opts().chain(command.get_arguments()).flat_map(names).collect()))
     }
 
     /// Whether the next word belongs to this one.
@@ -182,6 +186,7 @@ mod tests {
         assert_eq!(spell("roci run -exit-timeout 3 -hosts a,b p -np"), "roci run --exit-timeout 3 --hosts a,b p -np");
         assert_eq!(spell("roci run -hosts=a -n2 -wdir / p"), "roci run --hosts=a -n2 --wdir / p");
         assert_eq!(spell("roci run --prefix p -n"), "roci run --prefix p -n", "a switch takes no value");
+        assert_eq!(spell("roci board -np 2 -listen /run/x"), "roci board --np 2 --listen /run/x");
         assert_eq!(spell("roci perf -show"), "roci perf -show");
         assert_eq!(spell("roci"), "roci");
     }

@@ -85,8 +85,8 @@ pub enum ConfigError {
         #[source]
         problem: BadKnobValue,
     },
-    /// The file could not be read.
-    #[error("cannot read parameter file {path}: {problem}")]
+    /// The file could not be read, or a line of it could not be taken.
+    #[error("parameter file {path}: {problem}")]
     File {
         /// Which file.
         path: String,
@@ -295,13 +295,16 @@ impl Config {
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let problem = |problem: String| ConfigError::File { path: path.display().to_string(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| problem(error.message().into()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            problem(format!("line {line}: {} (a line is NAME = \"VALUE\")", error.message()))
+        })?;
         for (name, value) in table {
             let value = match value {
                 toml::Value::String(text) => text,
                 other => other.to_string(),
             };
-            self.set(&name, &value, Origin::File)?;
+            self.set(&name, &value, Origin::File).map_err(|error| problem(error.to_string()))?;
         }
         Ok(())
     }

@@ -156,6 +156,16 @@ impl UdpLink {
     }
 }
 
+impl UdpLink {
+    /// Returns whether a socket may be opened at this address, which some interface of this host has.
+    ///
+    /// # Errors
+    /// None has it, or it means another host on each link.
+    pub fn check_address(ip: IpAddr) -> Result<(), UdpError> {
+        carried_from(ip).map(drop)
+    }
+}
+
 /// How long the packets are that the interface of an address carries.
 fn carried_from(ip: IpAddr) -> Result<usize, UdpError> {
     if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
