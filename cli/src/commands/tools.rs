@@ -9,33 +9,39 @@ use std::process::{Command, ExitCode};
 
 use crate::failure::{Failure, FailureContext};
 
-/// A script, and the files that it installs.
+/// A script, and the files that it installs, with the folder of `configs` that they are in.
 #[derive(Clone, Copy)]
 pub(crate) struct EmbeddedTool {
     name: &'static str,
     script: &'static str,
+    folder: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! config {
-    ($name:literal) => {
-        ($name, include_str!(concat!("../../tools/hugepages-configs/", $name)))
+    ($folder:literal, $name:literal) => {
+        ($name, include_str!(concat!("../../tools/", $folder, "-configs/", $name)))
     };
 }
 
 pub(crate) const HUGEPAGES: EmbeddedTool = EmbeddedTool {
     name: "hugepages",
     script: include_str!("../../tools/hugepages"),
+    folder: "hugepages",
     files: &[
-        config!("60-roci-hugepages.conf"),
-        config!("dev-hugepages1G.mount"),
-        config!("dev-hugepages2M.mount"),
-        config!("roci-hugepages.service"),
+        config!("hugepages", "60-roci-hugepages.conf"),
+        config!("hugepages", "dev-hugepages1G.mount"),
+        config!("hugepages", "dev-hugepages2M.mount"),
+        config!("hugepages", "roci-hugepages.service"),
     ],
 };
 
-pub(crate) const BIND_NIC: EmbeddedTool =
-    EmbeddedTool { name: "bind-nic", script: include_str!("../../tools/bind-nic"), files: &[] };
+pub(crate) const BIND_NIC: EmbeddedTool = EmbeddedTool {
+    name: "bind-nic",
+    script: include_str!("../../tools/bind-nic"),
+    folder: "nics",
+    files: &[config!("nics", "roci-bind-nic@.service")],
+};
 
 /// Runs a script. Its exit code becomes this program's.
 pub(crate) fn run(tool: EmbeddedTool, arguments: &[OsString]) -> Result<ExitCode, Failure> {
@@ -53,7 +59,7 @@ pub(crate) fn run(tool: EmbeddedTool, arguments: &[OsString]) -> Result<ExitCode
 
 /// Writes a script and its files where it looks for them, beside each other as in the repository.
 fn unpack(tool: EmbeddedTool, place: &Path) -> std::io::Result<std::path::PathBuf> {
-    let (scripts, configs) = (place.join("scripts"), place.join("configs").join(tool.name));
+    let (scripts, configs) = (place.join("scripts"), place.join("configs").join(tool.folder));
     fs::create_dir_all(&scripts)?;
     fs::create_dir_all(&configs)?;
     for (name, text) in tool.files {
