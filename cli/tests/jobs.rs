@@ -449,6 +449,21 @@ fn the_examples_of_verbs_run() {
     }
 }
 
+/// Two processes without a launcher, which meet over shared memory and exchange addresses in files.
+#[test]
+fn the_example_of_two_processes_runs_over_memif() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let start = |role: &str| {
+        let mut end = std::process::Command::new(example("two_processes"));
+        end.arg(role).arg(place.path());
+        end.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let (server, client) = (start("server"), start("client"));
+    assert_eq!(finish(client).succeeded().stdout, "received: hello, client\n");
+    assert_eq!(finish(server).succeeded().stdout, "received: hello, server\nsent: success\n");
+}
+
 /// Two processes without a launcher, which meet by RDMA-CM alone.
 #[test]
 fn the_example_of_rdma_cm_runs_between_two_processes() {
