@@ -75,9 +75,9 @@ impl PutPair {
         let memory: &'static mut [u8] = vec![1; working_set * bucket].leak();
         let theirs = if registration == Registration::Whole {
             let buffer = far.adopt(memory.into()).expect("it is there");
-            far.expose(buffer).map_err(|refused| refused.why).expect("a key").key()
+            far.expose(buffer).expect("a key").key()
         } else {
-            far.offer(memory.into()).map_err(|refused| refused.why).expect("keys are left").key()
+            far.offer(memory.into()).expect("keys are left").key()
         };
         let spare = (0..DEPTH).map(|_| near.buffer(LEN).expect("room")).collect();
         Self { clock, near, far, theirs, bucket, spare, under_way: Vec::with_capacity(DEPTH) }
@@ -87,7 +87,7 @@ impl PutPair {
     fn put(&mut self, bucket: usize) {
         let at = self.theirs.at(bucket * self.bucket);
         let buffer = self.spare.pop().expect("as many as needed");
-        self.under_way.push(self.near.put(1, buffer, at).map_err(|refused| refused.why).expect("accepted"));
+        self.under_way.push(self.near.put(1, buffer, at).expect("accepted"));
         if self.spare.is_empty() {
             for at in 0..self.under_way.len() {
                 let buffer = self.end(self.under_way[at]);

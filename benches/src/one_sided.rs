@@ -42,7 +42,7 @@ impl OneSidedPair {
     fn new() -> Self {
         let (clock, [near, mut far]) = connected_workers();
         let memory = far.buffer(64).expect("room");
-        let theirs = far.expose(memory).map_err(|refused| refused.why).expect("a key").key().at(8);
+        let theirs = far.expose(memory).expect("a key").key().at(8);
         let runs = Arc::new(AtomicU64::new(0));
         let ours = runs.clone();
         let count = move |_: &mut HandlerContext<'_>, message: ActiveMessage<'_>| {
@@ -65,7 +65,7 @@ impl OneSidedPair {
     #[inline]
     fn put_buffer(&mut self) {
         let buffer = self.buffer.take().expect("it came back");
-        let put = self.near.put(1, buffer, self.theirs).map_err(|refused| refused.why).expect("accepted");
+        let put = self.near.put(1, buffer, self.theirs).expect("accepted");
         self.buffer = Some(self.end(put));
     }
 
@@ -79,7 +79,7 @@ impl OneSidedPair {
     #[inline]
     fn get(&mut self) {
         let buffer = self.buffer.take().expect("it came back");
-        let get = self.near.get(1, buffer, self.theirs).map_err(|refused| refused.why).expect("accepted");
+        let get = self.near.get(1, buffer, self.theirs).expect("accepted");
         self.buffer = Some(self.end(get));
     }
 

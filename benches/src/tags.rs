@@ -73,8 +73,8 @@ impl WorkerPair {
         self.clock.advance(ROUND_NS);
         let payload = self.spare[0].pop().expect("as many as needed");
         let room = self.spare[1].pop().expect("as many as needed");
-        let receive = self.far.recv(0, TAG, room).map_err(|refused| refused.why).expect("accepted");
-        let send = self.near.send(1, TAG, payload).map_err(|refused| refused.why).expect("accepted");
+        let receive = self.far.recv(0, TAG, room).expect("accepted");
+        let send = self.near.send(1, TAG, payload).expect("accepted");
         self.under_way.push((send, receive));
         if self.spare[0].is_empty() {
             self.end_all();

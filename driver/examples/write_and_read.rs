@@ -28,19 +28,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut note = client.buffer(14)?;
     note.copy_from_slice(b"Rocinante was!");
-    client.post_send(qp, SendWr::write(1, note, table.rkey(), 64)).map_err(|refused| refused.reason)?;
+    client.post_send(qp, SendWr::write(1, note, table.rkey(), 64))?;
     let written = wait(&mut client, &mut server, cq);
     println!("wrote {} bytes: {}", written.len, written.status);
 
     let answer = client.buffer(14)?;
-    client.post_send(qp, SendWr::read(2, answer, table.rkey(), 64)).map_err(|refused| refused.reason)?;
+    client.post_send(qp, SendWr::read(2, answer, table.rkey(), 64))?;
     let read = wait(&mut client, &mut server, cq);
     println!("read back: {}", String::from_utf8_lossy(&read.buffer));
 
     // Ending the region kills its key at once.
     server.deregister(table);
     let late = client.buffer(14)?;
-    client.post_send(qp, SendWr::read(3, late, table.rkey(), 64)).map_err(|refused| refused.reason)?;
+    client.post_send(qp, SendWr::read(3, late, table.rkey(), 64))?;
     let refused = wait(&mut client, &mut server, cq);
     println!("a dead key: {} ({})", refused.status, refused.status.verbs_name());
     Ok(())

@@ -25,10 +25,10 @@
 //! let peer = server.connect(theirs, &our_address, &params)?;
 //!
 //! // The buffer moves into the work request and returns in its completion.
-//! server.post_recv(peer, 1, server.buffer(64)?).map_err(|refused| refused.reason)?;
+//! server.post_recv(peer, 1, server.buffer(64)?)?;
 //! let mut message = client.buffer(5)?;
 //! message.copy_from_slice(b"hello");
-//! client.post_send(qp, SendWr::send(2, message)).map_err(|refused| refused.reason)?;
+//! client.post_send(qp, SendWr::send(2, message))?;
 //!
 //! let received = loop {
 //!     server.poll();
@@ -118,6 +118,7 @@ pub mod link;
 mod mem;
 pub mod neighbour;
 mod qp;
+mod refused;
 mod sentence;
 mod srq;
 mod sync;
@@ -128,18 +129,19 @@ pub use cm::{CmCallError, CmEvent};
 pub use cq::{Notify, WorkCompletion};
 pub use engine::{
     AddressHandle, AddressHandleError, DatagramQp, Engine, EngineStats, MemoryRegion, MemoryWindow, PortConfig,
-    PortConfigError, PostError, RefusedRequest, Sink, WindowView,
+    PortConfigError, PostError, Sink, WindowView,
 };
 pub use event::Event;
 pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
-    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, ListRefused, MAX_PIECES,
-    MarkPlace, MemoryError, MemoryKind, MemoryMark, MonitorChoice, MonitorError, Number, PageChoice, Pages, PassedOver,
-    PdId, PeerMemory, PeerMemoryError, Pin, Placement, RegionError, RegionRefused, RegisterError, RegistrationConfig,
-    RegistrationInfo, RegistrationStats, UserMemory, WrongKind,
+    AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, MAX_PIECES, MarkPlace,
+    MemoryError, MemoryKind, MemoryMark, MonitorChoice, MonitorError, Number, PageChoice, Pages, PassedOver, PdId,
+    PeerMemory, PeerMemoryError, Pin, Placement, RegionError, RegisterError, RegistrationConfig, RegistrationInfo,
+    RegistrationStats, UserMemory, WrongKind,
 };
 pub use qp::{ConnectError, QpParams, UnconnectedQp};
+pub use refused::Refused;
 pub use roci_protocol::cm::{CmError, CmStats, ConnId, Ending, ListenError, PrivateData, SidrFailure, SidrId, Terms};
 pub use roci_protocol::rc::congestion::Algorithm;
 pub use roci_protocol::rc::{AtomicOperation, Denied, Dialect, Operation, RcPostError, State, WcStatus};

@@ -7,9 +7,8 @@ use crate::link::dpdk::{BindingError, EalError, ParseDeviceError, ParsePciError,
 use crate::link::live::ParseLinkDeviceError;
 use crate::link::udp::{ParseUdpAddressError, UdpError};
 use crate::{
-    AddressHandleError, AdoptError, ArenaError, CmCallError, ConnectError, ListError, ListRefused, MemoryError,
-    MonitorError, ParseAddressError, PeerMemoryError, PortConfigError, PostError, RefusedRequest, RegionError,
-    RegionRefused, RegisterError, WrongKind,
+    AddressHandleError, AdoptError, ArenaError, CmCallError, ConnectError, ListError, MemoryError, MonitorError,
+    ParseAddressError, PeerMemoryError, PortConfigError, PostError, RegionError, RegisterError, WrongKind,
 };
 
 debug_as_sentence!(
@@ -21,7 +20,6 @@ debug_as_sentence!(
     ConnectError,
     EalError,
     ListError,
-    ListRefused,
     MemoryError,
     MonitorError,
     ParseAddressError,
@@ -33,9 +31,7 @@ debug_as_sentence!(
     PortConfigError,
     PortError,
     PostError,
-    RefusedRequest<W>,
     RegionError,
-    RegionRefused,
     RegisterError,
     UdpError,
     WrongKind,
@@ -45,10 +41,11 @@ debug_as_sentence!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Refused;
 
     #[test]
     fn a_main_that_returns_an_error_prints_its_sentence() {
-        let refused = RefusedRequest { reason: PostError::NoQueuePair, request: [7; 100] };
+        let refused: Refused<_, PostError> = Refused { why: PostError::NoQueuePair, given: [7; 100] };
         assert_eq!(format!("{refused:?}"), PostError::NoQueuePair.to_string());
         assert_eq!(format!("{:?}", roci_protocol::cm::ListenError::InUse), "the service is listened on already");
     }

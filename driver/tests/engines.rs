@@ -127,7 +127,7 @@ fn a_cut_wire_is_a_named_error_and_the_engine_lives_on() {
     let end = &mut wire.ends[0];
     end.engine.destroy_qp(end.qp);
     let buffer = end.engine.buffer(1).expect("memory");
-    assert_eq!(end.engine.post_recv(end.qp, 1, buffer).expect_err("destroyed").reason, PostError::NoQueuePair);
+    assert_eq!(end.engine.post_recv(end.qp, 1, buffer).expect_err("destroyed").why, PostError::NoQueuePair);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_full_completion_queue_is_back_pressure() {
     let buffer = wire.buffer(0, &[0]);
     let end = &mut wire.ends[0];
     let refused = end.engine.post_recv(end.qp, 1, buffer).expect_err("all places are reserved");
-    assert_eq!(refused.reason, PostError::CompletionQueueFull);
+    assert_eq!(refused.why, PostError::CompletionQueueFull);
 }
 
 #[test]

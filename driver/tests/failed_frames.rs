@@ -81,7 +81,7 @@ fn waiting() -> (Engine<Reporting>, QueuePair, Rc<RefCell<Reports>>, FailedFrame
     let peer = Address { ip, mac: station::of_port(17_000), qpn, psn: Psn::new(9), mtu: Mtu::Mtu1024, ..ours };
     let qp = engine.connect(qp, &peer, &QpParams::default()).expect("they agree");
     let message = engine.buffer(8).expect("memory");
-    engine.post_send(qp, SendWr::send(1, message)).map_err(|refused| refused.reason).expect("accepted");
+    engine.post_send(qp, SendWr::send(1, message)).expect("accepted");
     let mut quote = [0; 12];
     Bth::new(Opcode::RcSendOnly, qpn, ours.psn).emit(&mut quote);
     let report = FailedFrame { ip, station: peer.mac, quote, failure: FrameFailure::Refused };

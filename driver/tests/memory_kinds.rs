@@ -70,7 +70,7 @@ fn messages_and_answers_arrive_in_targets_at_any_alignment() {
         let part = (at, LEN - 1 - at);
         let room = target(&mut wire, 1, theirs, part);
         let end = &mut wire.ends[1];
-        end.engine.post_recv(end.qp, 5, room).map_err(|refused| refused.reason).expect("accepted");
+        end.engine.post_recv(end.qp, 5, room).expect("accepted");
         let payload = wire.buffer(0, &bytes[at..]);
         wire.post(0, SendWr::send(1, payload));
         assert_eq!(wire.wait(0).status, WcStatus::Success);
@@ -147,7 +147,7 @@ fn lists_are_sent_filled_and_opened_to_peers() {
     for cuts in [[0, 0], [1, LEN], [4_095, 4_097], [9_000, 9_001]] {
         let room = list(&wire, 1, [cuts[1] / 2, cuts[1]], &vec![0; LEN]);
         let end = &mut wire.ends[1];
-        end.engine.post_recv(end.qp, 5, room).map_err(|refused| refused.reason).expect("accepted");
+        end.engine.post_recv(end.qp, 5, room).expect("accepted");
         let message = list(&wire, 0, cuts, &bytes);
         wire.post(0, SendWr::send(1, message));
         assert!(content(&wire.wait(1).buffer) == bytes && wire.wait(0).status == WcStatus::Success);
@@ -183,8 +183,7 @@ fn atomics_on_a_target_are_at_numbers_that_are_aligned_in_memory() {
     let peer = &mut wire.ends[1];
     let refused = peer.engine.register(peer.pd, room, Access::REMOTE_ATOMIC).expect_err("from 0 on they are not");
     assert_eq!(refused.why, RegionError::Misaligned);
-    let region =
-        peer.engine.register_at(peer.pd, refused.buffer, Access::REMOTE_ATOMIC, 1).expect("from 1 on they are");
+    let region = peer.engine.register_at(peer.pd, refused.given, Access::REMOTE_ATOMIC, 1).expect("from 1 on they are");
     let result = wire.buffer(0, &[0; 8]);
     wire.post(0, SendWr::fetch_add(1, result, region.rkey(), 16, 5));
     assert_eq!(wire.wait(0).status, WcStatus::Success);
@@ -201,7 +200,7 @@ fn a_buffer_is_refused_where_it_is_of_the_wrong_kind_and_comes_back() {
         let wr = make(1, target(&mut wire, 0, numbers, (0, 64)));
         let end = &mut wire.ends[0];
         let refused = end.engine.post_send(end.qp, wr).expect_err("a target is not sent");
-        assert_eq!((refused.reason, refused.request.into_buffer().len()), (WrongKind::Target.into(), 64));
+        assert_eq!((refused.why, refused.given.into_buffer().len()), (WrongKind::Target.into(), 64));
     }
     for which in 0..2 {
         let room = source(&mut wire, 0, &bytes[..8]);
@@ -211,7 +210,7 @@ fn a_buffer_is_refused_where_it_is_of_the_wrong_kind_and_comes_back() {
         };
         let end = &mut wire.ends[0];
         let refused = end.engine.post_send(end.qp, wr).expect_err("a source is not filled");
-        assert_eq!((refused.reason, &*refused.request.into_buffer()), (WrongKind::Source.into(), &bytes[..8]));
+        assert_eq!((refused.why, &*refused.given.into_buffer()), (WrongKind::Source.into(), &bytes[..8]));
     }
     let receives = [0; 3].map(|_| source(&mut wire, 0, bytes));
     let end = &mut wire.ends[0];
@@ -224,11 +223,11 @@ fn a_buffer_is_refused_where_it_is_of_the_wrong_kind_and_comes_back() {
         end.engine.post_datagram_recv(ud, 1, three),
     ] {
         let refused = refused.expect_err("a source is not filled");
-        assert_eq!((refused.reason, &*refused.request), (WrongKind::Source.into(), bytes));
+        assert_eq!((refused.why, &*refused.given), (WrongKind::Source.into(), bytes));
     }
     let written = source(&mut wire, 0, bytes);
     let end = &mut wire.ends[0];
     let refused = end.engine.register(end.pd, written, Access::REMOTE_WRITE).expect_err("read only");
-    assert_eq!((refused.why, &*refused.buffer), (RegionError::ReadOnly, bytes));
+    assert_eq!((refused.why, &*refused.given), (RegionError::ReadOnly, bytes));
     assert!(wire.ends[0].engine.poll_cq(wire.ends[0].cq).is_none());
 }

@@ -66,7 +66,7 @@ fn a_window_opens_its_part_until_the_peer_shuts_it() {
     let peer = &mut wire.ends[1];
     let mut window = peer.engine.alloc_window(peer.pd).expect("a free key");
     let view = WindowView { region, va: 10, len: 20, access: Access::REMOTE_WRITE };
-    peer.engine.bind_window(peer.qp, 9, &mut window, view).map_err(|refused| refused.reason).expect("accepted");
+    peer.engine.bind_window(peer.qp, 9, &mut window, view).expect("accepted");
     let bound = wire.wait(1);
     assert_eq!((bound.operation, bound.status, bound.wr_id), (Operation::BindWindow, WcStatus::Success, 9));
 
@@ -94,8 +94,8 @@ fn a_window_is_shut_by_its_owner_too() {
     let mut window = peer.engine.alloc_window(peer.pd).expect("a free key");
     let view = WindowView { region, va: 0, len: 100, access: Access::REMOTE_READ };
     for round in 0..3 {
-        peer.engine.bind_window(peer.qp, round, &mut window, view).map_err(|refused| refused.reason).expect("accepted");
-        peer.engine.invalidate_window(peer.qp, round, window).map_err(|refused| refused.reason).expect("accepted");
+        peer.engine.bind_window(peer.qp, round, &mut window, view).expect("accepted");
+        peer.engine.invalidate_window(peer.qp, round, window).expect("accepted");
     }
     let outcomes: Vec<_> = std::iter::from_fn(|| wire.ends[1].engine.poll_cq(wire.ends[1].cq)).collect();
     assert!(outcomes.len() == 6 && outcomes.iter().all(|done| done.status.is_success()));
@@ -207,14 +207,14 @@ fn hosts_find_each_other_and_exchange_datagrams() {
         let sender = near.create_datagram_qp((0, 0), near_cq, 5, 4).expect("room");
         let receiver = far.create_datagram_qp((0, 0), far_cq, 0x1111, 4).expect("room");
         let buffer = far.buffer(GRH_LEN + 5).expect("memory");
-        far.post_datagram_recv(receiver, 3, buffer).map_err(|refused| refused.reason).expect("accepted");
+        far.post_datagram_recv(receiver, 3, buffer).expect("accepted");
 
         let handle = near.create_ah((0, 0), addresses[1].parse().expect("an address"), mac).expect("room");
         let to = Destination { qpn: receiver.qpn(), qkey: 0x1111 };
         let mut message = near.buffer(5).expect("memory");
         message.copy_from_slice(b"hello");
         let wr = SendWr::send(4, message).with_imm(9);
-        near.post_datagram(sender, handle, to, wr).map_err(|refused| refused.reason).expect("accepted");
+        near.post_datagram(sender, handle, to, wr).expect("accepted");
         assert_eq!(near.poll_cq(near_cq).map(|done| (done.wr_id, done.status)), Some((4, WcStatus::Success)));
         hosts.steps(3);
 
@@ -246,11 +246,11 @@ fn a_datagram_is_no_longer_than_a_packet() {
     let long = near.buffer(9000).expect("memory");
     let to = Destination { qpn: qp.qpn(), qkey: 5 };
     let refused = near.post_datagram(qp, handle, to, SendWr::send(1, long)).expect_err("too long");
-    assert!(matches!(refused.reason, PostError::DatagramTooLong(_)));
+    assert!(matches!(refused.why, PostError::DatagramTooLong(_)));
     near.destroy_ah(handle);
     let short = near.buffer(9).expect("memory");
     let refused = near.post_datagram(qp, handle, to, SendWr::send(1, short)).expect_err("no handle");
-    assert_eq!(refused.reason, PostError::NoAddressHandle);
+    assert_eq!(refused.why, PostError::NoAddressHandle);
     near.destroy_datagram_qp(qp);
     let short = near.buffer(9).expect("memory");
     assert!(near.post_datagram(qp, handle, to, SendWr::send(1, short)).is_err());
@@ -279,14 +279,14 @@ fn many_queue_pairs_share_receives_and_hear_when_they_run_low() {
         .collect();
     let post = |server: &mut Engine<SimLink>, wr_id| {
         let buffer = server.buffer(8).expect("memory");
-        server.post_srq_recv(srq, wr_id, buffer).map_err(|refused| refused.reason)
+        server.post_srq_recv(srq, wr_id, buffer).map_err(|refused| refused.why)
     };
     (0..3).for_each(|wr_id| post(&mut server, wr_id).expect("room"));
     server.arm_srq(srq, 2);
     assert_eq!(server.poll_event(), None);
     for &qp in &qps {
         let message = client.buffer(8).expect("memory");
-        client.post_send(qp, SendWr::send(1, message)).map_err(|refused| refused.reason).expect("accepted");
+        client.post_send(qp, SendWr::send(1, message)).expect("accepted");
     }
     let run = |client: &mut Engine<SimLink>, server: &mut Engine<SimLink>| {
         (0..200).for_each(|_| {
@@ -306,7 +306,7 @@ fn many_queue_pairs_share_receives_and_hear_when_they_run_low() {
     post(&mut server, 5).expect("room");
     let message = client.buffer(8).expect("memory");
     let nowhere = SendWr::write(2, message, roci_protocol::Rkey(0xdead), 0);
-    client.post_send(qps[0], nowhere).map_err(|refused| refused.reason).expect("accepted");
+    client.post_send(qps[0], nowhere).expect("accepted");
     run(&mut client, &mut server);
     let Some(Event::QueuePairFailed(failed)) = server.poll_event() else { panic!("it has failed") };
     assert_eq!(server.poll_event(), Some(Event::LastReceiveTaken(failed)));
@@ -326,11 +326,11 @@ fn a_list_is_posted_in_order_up_to_the_first_that_is_refused() {
         let mut list: Vec<_> =
             (0..70).map(|number| SendWr::send(number, wire.buffer(0, &number.to_ne_bytes()))).collect();
         let end = &mut wire.ends[0];
-        let refused = end.engine.post_sends(end.qp, &mut list.drain(..40)).map_err(|refused| refused.reason);
+        let refused = end.engine.post_sends(end.qp, &mut list.drain(..40)).map_err(|refused| refused.why);
         assert_eq!(refused, Ok(()), "seed {seed}");
         let mut rest = list.into_iter();
         let refused = end.engine.post_sends(end.qp, &mut rest).expect_err("there are 64 places");
-        assert_eq!((refused.reason, rest.len()), (PostError::CompletionQueueFull, 5), "seed {seed}");
+        assert_eq!((refused.why, rest.len()), (PostError::CompletionQueueFull, 5), "seed {seed}");
         for number in 0..40_u64 {
             let done = wire.wait(1);
             assert_eq!((done.status, &done.buffer[..]), (WcStatus::Success, &number.to_ne_bytes()[..]), "seed {seed}");

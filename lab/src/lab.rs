@@ -345,7 +345,7 @@ impl Lab {
     }
 
     pub(crate) fn post(&mut self, pair: GuestPair, wr: SendWr) -> Result<(), LabError> {
-        self.engine.post_send(pair.qp, wr).map_err(|refused| refused.reason.into())
+        self.engine.post_send(pair.qp, wr).map_err(|refused| refused.why.into())
     }
 
     /// A buffer for a receive, full of what no message is full of.
@@ -355,7 +355,7 @@ impl Lab {
 
     pub(crate) fn post_recv(&mut self, pair: GuestPair, wr_id: u64, len: usize) -> Result<(), LabError> {
         let buffer = self.stale_buffer(len)?;
-        self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.reason)?;
+        self.engine.post_recv(pair.qp, wr_id, buffer).map_err(|refused| refused.why)?;
         self.record(WireEvent::Posted(pair.qp.qpn()));
         Ok(())
     }

@@ -40,7 +40,7 @@ fn send(fabric: &mut Fabric) -> Result<(), Box<dyn Error>> {
             let mut buffer = fabric.engine.adopt(memory)?;
             buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = expected(number, at));
             let qp = fabric.queue_pairs[1].ok_or("no queue pair to rank 1")?;
-            fabric.engine.post_send(qp, SendWr::send(number, buffer)).map_err(|refused| refused.reason)?;
+            fabric.engine.post_send(qp, SendWr::send(number, buffer))?;
             drop(wait(fabric)?.buffer);
         }
     }
@@ -77,7 +77,7 @@ fn expected(number: u64, at: usize) -> u8 {
 
 fn post(fabric: &mut Fabric, buffer: Buffer) -> Result<(), Box<dyn Error>> {
     let qp = fabric.queue_pairs[0].ok_or("no queue pair to rank 0")?;
-    Ok(fabric.engine.post_recv(qp, 0, buffer).map_err(|refused| refused.reason)?)
+    Ok(fabric.engine.post_recv(qp, 0, buffer)?)
 }
 
 /// The next completion, which must have worked.

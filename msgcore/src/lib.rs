@@ -76,8 +76,8 @@ pub use crate::core::stage::IllegalStep;
 pub use messaging::{Messaging, collectives};
 pub use published::PublishedStats;
 pub use roci_driver::{
-    AdoptError, Buffer, ListError, ListRefused, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo,
-    RegistrationStats, UserMemory, WrongKind,
+    AdoptError, Buffer, ListError, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo, RegistrationStats,
+    UserMemory, WrongKind,
 };
 pub use roci_launcher::{Job, JobError, Rank};
 pub use roci_protocol::msg::Capabilities;

@@ -4,7 +4,7 @@ use roci_protocol::debug_as_sentence;
 
 use crate::ConfigError;
 use crate::core::completion::{OpError, SomeFailed};
-use crate::core::refused::{CallError, Refused};
+use crate::core::refused::CallError;
 use crate::endpoint::address::BadEndpointAddress;
 use crate::endpoint::strangers::InsertError;
 use crate::services::stream::StreamError;
@@ -22,7 +22,6 @@ debug_as_sentence!(
     FlushError,
     InsertError,
     OpError,
-    Refused<T>,
     SomeFailed,
     StreamError,
     WireupError,

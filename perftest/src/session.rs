@@ -196,13 +196,13 @@ impl<'a, H: EngineOwner> Session<'a, H> {
     }
 
     pub(crate) fn post_recv(&mut self, client: &Client, buffer: Buffer) -> Result<(), ServeError> {
-        self.engine().post_recv(client.qp, 0, buffer).map_err(|refused| refused.reason)?;
+        self.engine().post_recv(client.qp, 0, buffer).map_err(|refused| refused.why)?;
         self.host.receive_posted(client.qp);
         Ok(())
     }
 
     pub(crate) fn post_send(&mut self, client: &Client, wr: SendWr) -> Result<(), ServeError> {
-        Ok(self.engine().post_send(client.qp, wr).map_err(|refused| refused.reason)?)
+        Ok(self.engine().post_send(client.qp, wr).map_err(|refused| refused.why)?)
     }
 
     pub(crate) fn engine(&mut self) -> &mut Engine<H::Link> {

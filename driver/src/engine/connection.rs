@@ -7,7 +7,8 @@ use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
 use super::post_error::check_kind;
-use super::{Engine, PostError, RefusedRequest};
+use super::{Engine, PostError};
+use crate::Refused;
 use crate::address::Address;
 use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
@@ -158,7 +159,7 @@ impl<L: Link> Engine<L> {
 
     /// Posts to the send queue and sends what the window allows.
     #[inline]
-    pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
+    pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
         match self.send_at_once(qp, wr) {
             Ok(()) => Ok(()),
             Err(wr) => self.post_to_queue(qp, wr),
@@ -167,7 +168,7 @@ impl<L: Link> Engine<L> {
 
     /// The same for what cannot leave at once.
     #[inline(never)]
-    fn post_to_queue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
+    fn post_to_queue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
         self.enqueue(qp, wr)?;
         self.pump(qp);
         Ok(())
@@ -182,15 +183,15 @@ impl<L: Link> Engine<L> {
         &mut self,
         qp: QueuePair,
         wrs: &mut impl Iterator<Item = SendWr>,
-    ) -> Result<(), RefusedRequest<SendWr>> {
+    ) -> Result<(), Refused<SendWr, PostError>> {
         let outcome = wrs.try_for_each(|wr| self.enqueue(qp, wr));
         self.pump(qp);
         outcome
     }
 
     #[inline]
-    fn enqueue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), RefusedRequest<SendWr>> {
-        let refuse = |reason, wr| Err(RefusedRequest { reason, request: wr });
+    fn enqueue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
+        let refuse = |reason, wr| Err(Refused { why: reason, given: wr });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }
@@ -212,8 +213,8 @@ impl<L: Link> Engine<L> {
 
     /// Posts a receive; all of the buffer may be filled.
     #[inline]
-    pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), RefusedRequest<Buffer>> {
-        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
+    pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer, PostError>> {
+        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }

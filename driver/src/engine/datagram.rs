@@ -11,7 +11,8 @@ use roci_protocol::wire::{Flow, Frame, Ip, MacAddr};
 use super::address_handles::{AddressHandle, AddressHandleError};
 use super::connection::{largest_mtu, source_port};
 use super::post_error::check_kind;
-use super::{Engine, PostError, RefusedRequest};
+use super::{Engine, PostError};
+use crate::Refused;
 use crate::event::Event;
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
@@ -106,8 +107,8 @@ impl<L: Link> Engine<L> {
         qp: DatagramQp,
         wr_id: u64,
         buffer: Buffer,
-    ) -> Result<(), RefusedRequest<Buffer>> {
-        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
+    ) -> Result<(), Refused<Buffer, PostError>> {
+        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
@@ -135,8 +136,8 @@ impl<L: Link> Engine<L> {
         handle: AddressHandle,
         to: Destination,
         wr: SendWr,
-    ) -> Result<(), RefusedRequest<SendWr>> {
-        let refuse = |reason, wr| Err(RefusedRequest { reason, request: wr });
+    ) -> Result<(), Refused<SendWr, PostError>> {
+        let refuse = |reason, wr| Err(Refused { why: reason, given: wr });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }

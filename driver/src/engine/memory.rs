@@ -7,12 +7,13 @@ use roci_protocol::rc::SendOp;
 use roci_protocol::{Access, Rkey};
 
 use super::devices::Devices;
-use super::{Engine, PostError, RefusedRequest};
+use super::{Engine, PostError};
+use crate::Refused;
 use crate::handles::QueuePair;
 use crate::link::Link;
 use crate::mem::{
-    AdoptError, Arena, ArenaError, Asker, Buffer, KeyTable, MonitorError, PdId, RegionError, RegionRefused,
-    RegistrationConfig, RegistrationInfo, RegistrationStats, Registrations, UserMemory,
+    AdoptError, Arena, ArenaError, Asker, Buffer, KeyTable, MonitorError, PdId, RegionError, RegistrationConfig,
+    RegistrationInfo, RegistrationStats, Registrations, UserMemory,
 };
 use crate::wr::SendWr;
 
@@ -146,7 +147,12 @@ impl<L: Link> Engine<L> {
 
     /// Lets peers of queue pairs in `pd` reach `buffer`, whose addresses start at 0. In a forked child, which has no peers,
     /// the buffer comes back.
-    pub fn register(&mut self, pd: PdId, buffer: Buffer, access: Access) -> Result<MemoryRegion, RegionRefused> {
+    pub fn register(
+        &mut self,
+        pd: PdId,
+        buffer: Buffer,
+        access: Access,
+    ) -> Result<MemoryRegion, Refused<Buffer, RegionError>> {
         self.register_at(pd, buffer, access, 0)
     }
 
@@ -157,9 +163,9 @@ impl<L: Link> Engine<L> {
         buffer: Buffer,
         access: Access,
         base: u64,
-    ) -> Result<MemoryRegion, RegionRefused> {
+    ) -> Result<MemoryRegion, Refused<Buffer, RegionError>> {
         if self.is_forked() {
-            return Err(RegionRefused { why: RegionError::Forked, buffer });
+            return Err(Refused::new(RegionError::Forked, buffer));
         }
         let len = buffer.len();
         Ok(MemoryRegion { rkey: self.memory.keys.insert(pd, buffer, access, base)?, len, base })
@@ -230,9 +236,9 @@ impl<L: Link> Engine<L> {
         wr_id: u64,
         window: &mut MemoryWindow,
         view: WindowView,
-    ) -> Result<(), RefusedRequest<()>> {
+    ) -> Result<(), Refused<(), PostError>> {
         if !self.memory.keys.is_window(window.rkey, window.serial) {
-            return Err(RefusedRequest { reason: PostError::NoWindow, request: () });
+            return Err(Refused { why: PostError::NoWindow, given: () });
         }
         let WindowView { region, va, len, access } = view;
         let key = self.memory.keys.next_key(window.rkey);
@@ -248,16 +254,15 @@ impl<L: Link> Engine<L> {
         qp: QueuePair,
         wr_id: u64,
         window: MemoryWindow,
-    ) -> Result<(), RefusedRequest<()>> {
+    ) -> Result<(), Refused<(), PostError>> {
         self.post_local(qp, wr_id, SendOp::LocalInvalidate { rkey: window.rkey })
     }
 
-    fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), RefusedRequest<()>> {
+    fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), Refused<(), PostError>> {
         let nothing = self.buffer(0).map_err(|error| {
             let is_forked = matches!(error, ArenaError::Forked);
-            RefusedRequest { reason: if is_forked { PostError::Forked } else { PostError::NoMemory }, request: () }
+            Refused { why: if is_forked { PostError::Forked } else { PostError::NoMemory }, given: () }
         })?;
-        self.post_send(qp, SendWr::new(wr_id, op, nothing))
-            .map_err(|refused| RefusedRequest { reason: refused.reason, request: () })
+        self.post_send(qp, SendWr::new(wr_id, op, nothing)).map_err(|refused| Refused { why: refused.why, given: () })
     }
 }

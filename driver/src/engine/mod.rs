@@ -36,7 +36,6 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use roci_protocol::rc::{self, State};
 use roci_protocol::{Nanos, Qpn};
-use thiserror::Error;
 
 use crate::cq::{Notify, Queue, WorkCompletion};
 use crate::event::{Event, Events};
@@ -121,16 +120,6 @@ pub struct Engine<L: Link> {
     memory: EngineMemory,
     schedule: Schedule,
     stats: EngineStats,
-}
-
-/// A work request that was not taken; it comes back.
-#[derive(Error)]
-#[error("{reason}")]
-pub struct RefusedRequest<W> {
-    /// Why.
-    pub reason: PostError,
-    /// What was posted.
-    pub request: W,
 }
 
 impl<L: Link> Engine<L> {

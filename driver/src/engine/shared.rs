@@ -2,7 +2,8 @@
 
 use roci_protocol::rc::RecvRequest;
 
-use super::{Engine, PostError, RefusedRequest};
+use super::{Engine, PostError};
+use crate::Refused;
 use crate::event::Event;
 use crate::handles::{CompletionQueue, SharedReceiveQueue};
 use crate::link::Link;
@@ -22,8 +23,8 @@ impl<L: Link> Engine<L> {
         srq: SharedReceiveQueue,
         wr_id: u64,
         buffer: Buffer,
-    ) -> Result<(), RefusedRequest<Buffer>> {
-        let refuse = |reason, buffer| Err(RefusedRequest { reason, request: buffer });
+    ) -> Result<(), Refused<Buffer, PostError>> {
+        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }

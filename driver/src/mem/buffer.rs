@@ -21,7 +21,7 @@ use super::owner::Owner;
 use super::{Arena, CachedRegion, UserMemory};
 
 pub(super) use list::Pieces;
-pub use list::{ListError, ListRefused, MAX_PIECES};
+pub use list::{ListError, MAX_PIECES};
 
 /// Bytes that have no other owner, or that the application shares, or a list of such: see [`MemoryKind`](super::MemoryKind). When it is dropped, on whatever thread that
 /// is, those of an arena return to it, and those of the application are the application's again.

@@ -14,6 +14,7 @@ use roci_protocol::{Access, Qpn, Rkey};
 use thiserror::Error;
 
 use super::{Buffer, MemoryKind};
+use crate::Refused;
 
 const INDEX_BITS: u32 = 14;
 const RANDOM_BITS: u32 = 32 - INDEX_BITS;
@@ -36,16 +37,6 @@ fn has_aligned_numbers(buffer: &Buffer, base: u64) -> bool {
 /// A protection domain: regions and queue pairs of different domains do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PdId(pub(crate) u32);
-
-/// A region was not registered. The buffer comes back.
-#[derive(Error)]
-#[error("{why}")]
-pub struct RegionRefused {
-    /// Why.
-    pub why: RegionError,
-    /// What was to be registered.
-    pub buffer: Buffer,
-}
 
 /// Why a region was not registered.
 #[derive(Clone, Copy, PartialEq, Eq, Error)]
@@ -134,8 +125,8 @@ impl KeyTable {
         buffer: Buffer,
         access: Access,
         base: u64,
-    ) -> Result<Rkey, RegionRefused> {
-        let refuse = |why, buffer| Err(RegionRefused { why, buffer });
+    ) -> Result<Rkey, Refused<Buffer, RegionError>> {
+        let refuse = |why, buffer| Err(Refused { why, given: buffer });
         if buffer.check_filled().is_err() && changes_memory(access) {
             return refuse(RegionError::ReadOnly, buffer);
         }
@@ -395,7 +386,7 @@ mod tests {
             assert_eq!(ask(base.wrapping_sub(1), 1), Err(Denied));
         }
         let refused = keys.insert(PD, buffer(), Access::REMOTE_READ, u64::MAX - 99).expect_err("it does not");
-        assert_eq!((refused.why, refused.buffer.len()), (RegionError::TooHigh, 100));
+        assert_eq!((refused.why, refused.given.len()), (RegionError::TooHigh, 100));
     }
 
     #[test]
@@ -461,7 +452,7 @@ mod tests {
             keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL, 0).expect("room");
         }
         let refused = keys.insert(PD, arena.buffer(1).expect("room"), Access::LOCAL, 0).expect_err("full");
-        assert_eq!((refused.why, refused.buffer.len()), (RegionError::NoKey, 1));
+        assert_eq!((refused.why, refused.given.len()), (RegionError::NoKey, 1));
     }
 
     /// A region of 100 bytes and a window on bytes 10 to 30 of it, for writing.

@@ -24,13 +24,13 @@ mod watch;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
 pub(crate) use board::{Mark, WatchTable};
-pub use buffer::{Buffer, ListError, ListRefused, MAX_PIECES};
+pub use buffer::{Buffer, ListError, MAX_PIECES};
 pub(crate) use cache::CachedRegion;
 pub use cache::{AdoptError, RegistrationStats};
 pub use cma::{MarkPlace, MemoryMark, PeerMemory, PeerMemoryError};
 pub use fork_watch::ForkWatch;
 pub(crate) use keys::{Asker, Binding, KeyTable};
-pub use keys::{PdId, RegionError, RegionRefused};
+pub use keys::{PdId, RegionError};
 pub use maps::MemoryError;
 pub use monitor::MonitorError;
 pub use pages::{HugePage, PageChoice, Pages, PassedOver, Placement};

@@ -138,7 +138,7 @@ impl Lab {
         while lab.engine.poll_cq(cq).is_some() {}
         for wr_id in 0..2 {
             let buffer = lab.buffer(RECEIVE);
-            lab.engine.post_recv(qp, wr_id, buffer).map_err(|refused| refused.reason).expect("accepted");
+            lab.engine.post_recv(qp, wr_id, buffer).expect("accepted");
         }
         lab
     }
@@ -252,7 +252,7 @@ impl Lab {
     /// Posts a work request of the victim's and lets it send.
     pub(crate) fn post(&mut self, make: impl FnOnce(roci_driver::Buffer) -> SendWr, len: usize) {
         let wr = make(self.buffer(len));
-        self.engine.post_send(self.qp, wr).map_err(|refused| refused.reason).expect("accepted");
+        self.engine.post_send(self.qp, wr).expect("accepted");
         self.listen();
     }
 
@@ -317,7 +317,7 @@ fn register_all(
     for (qp, key) in [(qp, &mut keys.window), (other, &mut keys.other_window)] {
         let mut window = engine.alloc_window(ours).expect("a free key");
         let view = WindowView { region, va: 10, len: 20, access: Access::REMOTE_WRITE };
-        engine.bind_window(qp, 0, &mut window, view).map_err(|refused| refused.reason).expect("accepted");
+        engine.bind_window(qp, 0, &mut window, view).expect("accepted");
         *key = window.rkey();
     }
     let gone = engine.buffer(REGION).expect("memory");

@@ -43,10 +43,10 @@ fn a_childs_calls_are_refused_by_name_and_the_parent_goes_on() {
         let end = &mut wire.ends[0];
         let is_refused = matches!(end.engine.adopt(area.user_memory(&(0..4))), Err(AdoptError::Forked));
         let refused = end.engine.post_send(end.qp, SendWr::send(1, buffer)).expect_err("it is the parent's");
-        let message = refused.reason.to_string();
+        let message = refused.why.to_string();
         is_refused
             && end.engine.is_forked()
-            && refused.reason == PostError::Forked
+            && refused.why == PostError::Forked
             && message.contains("forked")
             && end.engine.poll() == 0
     };

@@ -158,7 +158,7 @@ impl FuzzHost {
             self.requests.posted(accepted, CompletionMode::Shared);
             self.engine.arm_srq(self.srq, tape.below(4));
         } else if let Some(qp) = self.qps.pick(tape) {
-            let outcome = self.engine.post_recv(qp, self.requests.next, buffer).map_err(|refused| refused.reason);
+            let outcome = self.engine.post_recv(qp, self.requests.next, buffer).map_err(|refused| refused.why);
             self.check_stale(qp, outcome);
             self.requests.posted(outcome.is_ok(), CompletionMode::Signaled);
         }
@@ -196,7 +196,7 @@ impl FuzzHost {
         } else {
             (wr, CompletionMode::Signaled)
         };
-        let outcome = self.engine.post_send(qp, wr).map_err(|refused| refused.reason);
+        let outcome = self.engine.post_send(qp, wr).map_err(|refused| refused.why);
         self.check_stale(qp, outcome);
         self.requests.posted(outcome.is_ok(), kind);
     }

@@ -246,7 +246,7 @@ pub(super) fn invalidate_theirs(lab: &mut Lab) -> Result<(), LabError> {
     let region = lab.region(&[0; 8192])?;
     let mut window = lab.engine.alloc_window(lab.pd).ok_or("no key is free")?;
     let view = WindowView { region, va: 4096, len: 4096, access: Access::REMOTE_WRITE };
-    lab.engine.bind_window(pair.qp, 1, &mut window, view).map_err(|refused| refused.reason)?;
+    lab.engine.bind_window(pair.qp, 1, &mut window, view).map_err(|refused| refused.why)?;
     lab.wait_ok()?;
     let write = format!("op=write mr={} off=0 len=4096 raddr=4096 rkey={}", source.mr, window.rkey().0);
     lab.ask(&format!("send qp={} wr=8 {write}", pair.theirs))?;
@@ -344,7 +344,7 @@ pub(super) fn shared_receives(lab: &mut Lab) -> Result<(), LabError> {
     }
     for wr_id in 0..8 {
         let buffer = lab.engine.buffer(3000)?;
-        lab.engine.post_srq_recv(srq, wr_id, buffer).map_err(|refused| refused.reason)?;
+        lab.engine.post_srq_recv(srq, wr_id, buffer).map_err(|refused| refused.why)?;
     }
     let source = lab.remote(3000)?;
     lab.ask(&format!("fill mr={} off=0 len=3000 seed=4", source.mr))?;

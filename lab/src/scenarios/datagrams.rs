@@ -39,7 +39,7 @@ pub(super) fn ours(lab: &mut Lab) -> Result<(), LabError> {
             lab.ask(&receive)?;
             let wr = SendWr::send(1, lab.buffer(&pattern(3, len))?);
             let wr = imm.into_iter().fold(wr, SendWr::with_imm);
-            lab.engine.post_datagram(qp, handle, to, wr).map_err(|refused| refused.reason)?;
+            lab.engine.post_datagram(qp, handle, to, wr).map_err(|refused| refused.why)?;
             lab.wait_ok()?;
             let done = lab.they_succeed()?;
             expect("the length", number(&done, "len")? as usize, len + GRH_LEN)?;
@@ -66,7 +66,7 @@ pub(super) fn theirs(lab: &mut Lab) -> Result<(), LabError> {
         let handle = lab.ask(&format!("ah ip={}", route.ours))?;
         for qkey in [QKEY + 1, QKEY] {
             let buffer = lab.engine.buffer(1000 + GRH_LEN)?;
-            lab.engine.post_datagram_recv(qp, 9, buffer).map_err(|refused| refused.reason)?;
+            lab.engine.post_datagram_recv(qp, 9, buffer).map_err(|refused| refused.why)?;
             let to = format!("ah={} dqpn={} qkey={qkey}", handle["ah"], qp.qpn().get());
             let what = format!("op=send_imm imm=7 mr={} off=0 len=1000", source.mr);
             lab.ask(&format!("send qp={} wr=2 {what} {to}", theirs["qp"]))?;

@@ -23,7 +23,7 @@ fn prepare(lab: &mut Lab) -> Result<(DatagramQp, AddressHandle), LabError> {
     let qp = lab.engine.create_datagram_qp((0, V4.address), lab.cq, QKEY, 16)?;
     for wr_id in 0..MESSAGES as u64 {
         let buffer = lab.stale_buffer(SIZE + GRH_LEN)?;
-        lab.engine.post_datagram_recv(qp, wr_id, buffer).map_err(|refused| refused.reason)?;
+        lab.engine.post_datagram_recv(qp, wr_id, buffer).map_err(|refused| refused.why)?;
     }
     Ok((qp, way_to_guest(lab)?))
 }
@@ -45,7 +45,7 @@ fn send_all(lab: &mut Lab, qp: DatagramQp, handle: AddressHandle, to: Destinatio
     for _ in 0..MESSAGES {
         let message = lab.buffer(&pattern(1, SIZE))?;
         let wr = SendWr::send(99, message).with_imm(qp.qpn().get()).unsignaled();
-        lab.engine.post_datagram(qp, handle, to, wr).map_err(|refused| refused.reason)?;
+        lab.engine.post_datagram(qp, handle, to, wr).map_err(|refused| refused.why)?;
     }
     Ok(())
 }

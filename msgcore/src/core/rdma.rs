@@ -104,7 +104,7 @@ impl<L: Link> Core<L> {
         if let Err(refused) = self.engine.post_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
             // The queue pair has failed, and its completions will say so.
             peer.lanes[0].in_flight.end();
-            self.send_pools[0].give(refused.request.into_buffer());
+            self.send_pools[0].give(refused.given.into_buffer());
         }
         true
     }

@@ -180,7 +180,7 @@ impl<L: Link> Core<L> {
             match self.engine.post_recv(lane.qp, name_of(index, id), vbuf) {
                 Ok(()) => lane.posted += 1,
                 // A queue pair that refuses has failed, and its completions say so.
-                Err(refused) => return self.receives.pools[index].give(refused.request),
+                Err(refused) => return self.receives.pools[index].give(refused.given),
             }
         }
         lane.credits.settle(lane.missing);
@@ -220,7 +220,7 @@ impl<L: Link> Core<L> {
             };
             vbuf.reset();
             if let Err(refused) = self.engine.post_srq_recv(srq, name_of(lane, PeerId::NONE), vbuf) {
-                return self.receives.pools[lane].give(refused.request);
+                return self.receives.pools[lane].give(refused.given);
             }
         }
     }

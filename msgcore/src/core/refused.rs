@@ -137,23 +137,8 @@ pub enum CallError {
     Forked,
 }
 
-/// A call that was not accepted, with what it was given.
-///
-/// Who does not need that back writes `?`, in a function whose error is a [`CallError`] or any box.
-#[derive(Error)]
-#[error("{why}")]
-pub struct Refused<T> {
-    /// Why.
-    pub why: CallError,
-    /// What the call was given.
-    pub given: T,
-}
-
-impl<T> Refused<T> {
-    pub(crate) fn new(why: impl Into<CallError>, given: T) -> Self {
-        Self { why: why.into(), given }
-    }
-}
+/// A call that was not accepted, with what it was given. A function whose error is a [`CallError`] writes `?`.
+pub type Refused<T> = roci_driver::Refused<T, CallError>;
 
 impl<T> From<Refused<T>> for CallError {
     fn from(refused: Refused<T>) -> Self {

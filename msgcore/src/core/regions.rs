@@ -1,7 +1,7 @@
 //! Memory that is open to peers: registered for one operation, under a key that dies with it.
 
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, MemoryRegion, RegionRefused};
+use roci_driver::{Access, Buffer, MemoryRegion, Refused};
 
 use super::Core;
 
@@ -47,7 +47,7 @@ impl<L: Link> Core<L> {
                 self.regions.open += 1;
                 Ok(region)
             }
-            Err(RegionRefused { buffer, .. }) => {
+            Err(Refused { given: buffer, .. }) => {
                 self.stats.registrations_refused += 1;
                 Err(buffer)
             }

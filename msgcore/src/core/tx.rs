@@ -317,9 +317,9 @@ impl<L: Link> Core<L> {
         let send = if is_fenced { send.fenced() } else { send };
         if let Err(refused) = self.engine.post_send(lane.qp, send) {
             // The queue pair has failed, and its completions will say so.
-            debug_assert!(matches!(refused.reason, PostError::QueuePair(_)), "there is a place: {}", refused.reason);
+            debug_assert!(matches!(refused.why, PostError::QueuePair(_)), "there is a place: {}", refused.why);
             lane.in_flight.end();
-            self.send_pools[lane_index].give(refused.request.into_buffer());
+            self.send_pools[lane_index].give(refused.given.into_buffer());
         }
     }
 
@@ -337,7 +337,7 @@ impl<L: Link> Core<L> {
         lane.in_flight.begin();
         self.engine.post_send(lane.qp, work).map_err(|refused| {
             lane.in_flight.end();
-            refused.request.into_buffer()
+            refused.given.into_buffer()
         })
     }
 

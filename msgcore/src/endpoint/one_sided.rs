@@ -1,7 +1,7 @@
 //! Calls of the application for one-sided operations and active messages.
 
 use roci_driver::link::Link;
-use roci_driver::{Buffer, RegionRefused, UserMemory};
+use roci_driver::{Buffer, UserMemory};
 use roci_protocol::msg::ActiveKind;
 
 use super::Endpoint;
@@ -22,7 +22,7 @@ impl<L: Link> Endpoint<L> {
     /// Exposes memory to peers.
     pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Segment, Refused<Option<Buffer>>> {
         let region = open_to_peers(&mut self.core.engine, self.core.pd, buffer, 0, RemoteAccess::ReadWrite);
-        region.map(Segment).map_err(|RegionRefused { why, buffer }| Refused::new(why, Some(buffer)))
+        region.map(Segment).map_err(|refused| Refused::new(refused.why, Some(refused.given)))
     }
 
     /// Exposes memory to peers under a key of the caller's choice, with addresses from `base` on.
@@ -41,7 +41,7 @@ impl<L: Link> Endpoint<L> {
                 self.services.rma.keys.insert(key, region.rkey());
                 Ok(Segment(region))
             }
-            Err(RegionRefused { why, buffer }) => Err(Refused::new(why, Some(buffer))),
+            Err(refused) => Err(Refused::new(refused.why, Some(refused.given))),
         }
     }
 

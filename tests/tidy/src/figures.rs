@@ -111,7 +111,8 @@ impl<'ast> Visit<'ast> for Measure<'_> {
         match item {
             Item::Enum(item) => self.note_type(&item.ident),
             Item::Trait(item) => self.note_type(&item.ident),
-            Item::Type(item) => self.note_type(&item.ident),
+            // One that has the name of what it stands for is the same type, with some of its parameters given.
+            Item::Type(item) if !is_namesake(&item.ty, &item.ident) => self.note_type(&item.ident),
             _ => {}
         }
         visit::visit_item(self, item);
@@ -149,4 +150,9 @@ fn has_string_error(output: &Type) -> bool {
     let Some(last) = path.path.segments.last().filter(|last| last.ident == "Result") else { return false };
     let syn::PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
     matches!(arguments.args.last(), Some(syn::GenericArgument::Type(Type::Path(error))) if error.path.is_ident("String"))
+}
+
+/// Whether a path ends with this name.
+fn is_namesake(ty: &Type, name: &syn::Ident) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == *name))
 }

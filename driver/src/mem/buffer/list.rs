@@ -7,19 +7,10 @@ use arrayvec::ArrayVec;
 use thiserror::Error;
 
 use super::Buffer;
+use crate::Refused;
 
 /// Pieces of a list at most.
 pub const MAX_PIECES: usize = 16;
-
-/// A list was not made. Its pieces come back.
-#[derive(Error)]
-#[error("{why}")]
-pub struct ListRefused {
-    /// Why.
-    pub why: ListError,
-    /// What was to be its pieces.
-    pub pieces: Vec<Buffer>,
-}
 
 /// Why a list was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Error)]
@@ -41,8 +32,8 @@ pub(in crate::mem) struct Pieces(Box<[Buffer]>);
 
 impl Pieces {
     /// Returns the pieces, and how long they are together.
-    fn new(pieces: Vec<Buffer>) -> Result<(Self, usize), ListRefused> {
-        let refuse = |why, pieces| Err(ListRefused { why, pieces });
+    fn new(pieces: Vec<Buffer>) -> Result<(Self, usize), Refused<Vec<Buffer>, ListError>> {
+        let refuse = |why, pieces| Err(Refused { why, given: pieces });
         if pieces.len() > MAX_PIECES {
             return refuse(ListError::TooMany(pieces.len()), pieces);
         }
@@ -115,7 +106,7 @@ impl Buffer {
     ///
     /// # Errors
     /// There are too many pieces, or one is a list. They come back.
-    pub fn list(pieces: Vec<Self>) -> Result<Self, ListRefused> {
+    pub fn list(pieces: Vec<Self>) -> Result<Self, Refused<Vec<Buffer>, ListError>> {
         let (pieces, len) = Pieces::new(pieces)?;
         Ok(Self::of_list(pieces, len))
     }
@@ -199,9 +190,9 @@ mod tests {
     fn what_is_no_list_comes_back() {
         let arena = arena();
         let many = Buffer::list((0..=MAX_PIECES).map(|_| filled(&arena, &[1])).collect()).expect_err("too many");
-        assert_eq!((many.why, many.pieces.len()), (ListError::TooMany(17), 17));
-        let nested = Buffer::list(vec![Buffer::list(many.pieces.into_iter().take(16).collect()).expect("sixteen")]);
-        assert_eq!(nested.map_err(|refused| (refused.why, refused.pieces.len())).err(), Some((ListError::Nested, 1)));
+        assert_eq!((many.why, many.given.len()), (ListError::TooMany(17), 17));
+        let nested = Buffer::list(vec![Buffer::list(many.given.into_iter().take(16).collect()).expect("sixteen")]);
+        assert_eq!(nested.map_err(|refused| (refused.why, refused.given.len())).err(), Some((ListError::Nested, 1)));
     }
 
     #[test]

@@ -42,12 +42,12 @@ impl PingPongQps for UdPair {
 
     fn post_receive(&self, lab: &mut Lab, _: QueuePair) -> Result<(), LabError> {
         let buffer = lab.stale_buffer(SIZE + GRH_LEN)?;
-        lab.engine.post_datagram_recv(self.qp, RECEIVE, buffer).map_err(|refused| refused.reason.into())
+        lab.engine.post_datagram_recv(self.qp, RECEIVE, buffer).map_err(|refused| refused.why.into())
     }
 
     fn send(&self, lab: &mut Lab, _: QueuePair, message: &[u8]) -> Result<(), LabError> {
         let wr = SendWr::send(SEND, lab.buffer(message)?);
-        lab.engine.post_datagram(self.qp, self.handle, self.to, wr).map_err(|refused| refused.reason.into())
+        lab.engine.post_datagram(self.qp, self.handle, self.to, wr).map_err(|refused| refused.why.into())
     }
 
     fn message<'a>(&self, done: &'a WorkCompletion) -> &'a [u8] {

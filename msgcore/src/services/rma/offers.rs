@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use roci_driver::link::Link;
-use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId, RegionError, RegionRefused, Rkey, UserMemory};
+use roci_driver::{Access, Buffer, Engine, MemoryRegion, PdId, RegionError, Rkey, UserMemory};
 
 use super::firehose::{Bucket, Limits, PinError, Region, Span};
 use crate::core::Core;
@@ -91,13 +91,15 @@ pub(crate) fn open_to_peers<L: Link>(
     buffer: Buffer,
     base: u64,
     access: RemoteAccess,
-) -> Result<MemoryRegion, RegionRefused> {
+) -> Result<MemoryRegion, roci_driver::Refused<Buffer, RegionError>> {
     let reads = Access::REMOTE_READ;
     let is_read_only = access == RemoteAccess::ReadOnly || buffer.check_filled().is_err();
     let writes = if is_read_only { reads } else { reads.and(Access::REMOTE_WRITE) };
     let all = if is_read_only { reads } else { writes.and(Access::REMOTE_ATOMIC) };
     match engine.register_at(pd, buffer, all, base) {
-        Err(RegionRefused { why: RegionError::Misaligned, buffer }) => engine.register_at(pd, buffer, writes, base),
+        Err(roci_driver::Refused { why: RegionError::Misaligned, given: buffer }) => {
+            engine.register_at(pd, buffer, writes, base)
+        }
         other => other,
     }
 }

@@ -153,7 +153,7 @@ impl Payloads {
                 Ok(Some(region))
             }
             Err(refused) => {
-                entry.memory = Memory::Unregistered(refused.buffer);
+                entry.memory = Memory::Unregistered(refused.given);
                 Err(StreamError::NoKey)
             }
         }
