@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::Rank;
 
 /// Why a rank is in no job, or no longer, or cannot write to another.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// The variables are not there.

@@ -45,6 +45,7 @@ mod node_list;
 mod outbox;
 mod refusal;
 mod reminder;
+mod sentence;
 mod signal;
 mod stream;
 mod supervise;

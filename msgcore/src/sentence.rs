@@ -3,9 +3,13 @@
 use roci_protocol::debug_as_sentence;
 
 use crate::ConfigError;
-use crate::core::completion::{OpError, SomeFailed};
+use crate::core::breach::Breach;
+use crate::core::completion::{MultiReceiveFailed, OpError, SomeFailed, Truncated};
+use crate::core::no_connection::{NoConnection, NoReceives};
 use crate::core::refused::CallError;
+use crate::core::stage::IllegalStep;
 use crate::endpoint::address::BadEndpointAddress;
+use crate::endpoint::invariants::{InvariantViolation, LaneViolation};
 use crate::endpoint::strangers::InsertError;
 use crate::services::stream::StreamError;
 use crate::worker::alone::ExchangeError;
@@ -15,15 +19,23 @@ use crate::worker::wireup_error::WireupError;
 
 debug_as_sentence!(
     BadEndpointAddress,
+    Breach,
     CallError,
     CloseError,
     ConfigError,
     ExchangeError,
     FlushError,
+    IllegalStep,
     InsertError,
+    InvariantViolation,
+    LaneViolation,
+    MultiReceiveFailed,
+    NoConnection,
+    NoReceives,
     OpError,
     SomeFailed,
     StreamError,
+    Truncated,
     WireupError,
 );
 

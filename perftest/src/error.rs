@@ -11,7 +11,8 @@ use thiserror::Error;
 use crate::exchange::MalformedExchange;
 
 /// Why a client was not served to the end.
-#[derive(Debug, Error)]
+#[derive(Error)]
+#[non_exhaustive]
 pub enum ServeError {
     /// The connection over TCP does not work.
     #[error("TCP: {0}")]

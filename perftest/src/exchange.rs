@@ -37,6 +37,7 @@ const LONGEST_CYCLE: u32 = 1 << 20;
 
 /// Bytes that no client of perftest sends.
 #[derive(Clone, PartialEq, Debug, Error)]
+#[non_exhaustive]
 pub enum MalformedExchange {
     /// No version.
     #[error("the client's version is '{0}': is it perftest?")]

@@ -34,6 +34,7 @@ mod error;
 pub mod exchange;
 mod passive;
 mod sends;
+mod sentence;
 mod session;
 mod settings;
 mod socket;

@@ -43,7 +43,7 @@ pub(crate) enum TestKind {
 }
 
 /// No test has this name.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("unknown test '{0}': known are {known}", known = Test::ALL.map(Test::name).join(" "))]
 pub struct UnknownTest(String);
 
@@ -156,7 +156,8 @@ pub struct ServerSettings {
 }
 
 /// Why there is no such server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SettingsError {
     /// perftest's clients refuse it, too.
     #[error("atomics have {ATOMIC} bytes: no other size, and not all sizes")]

@@ -1,5 +1,6 @@
 //! How errors show themselves: a `main` that returns one prints its `Debug` form, so that is the sentence that `Display` has.
 
+use crate::NoPkey;
 use crate::cm::{CmError, ListenError};
 use crate::rc::{Denied, RcPostError};
 use crate::wire::ethernet::ParseMacError;
@@ -17,4 +18,4 @@ macro_rules! debug_as_sentence {
     )*};
 }
 
-debug_as_sentence!(CmError, Denied, ListenError, ParseMacError, RcPostError);
+debug_as_sentence!(CmError, Denied, ListenError, NoPkey, ParseMacError, RcPostError);

@@ -186,7 +186,7 @@ impl FromStr for Pkey {
 }
 
 /// Why a text is no [`Pkey`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPkey {
     /// It is neither a decimal number nor a hexadecimal one.
     #[error("is not a number of 16 bits")]

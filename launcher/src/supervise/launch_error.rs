@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 /// Why a job could not be started.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The kernel refused something.

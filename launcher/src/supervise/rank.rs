@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use thiserror::Error;
 
 /// Why a process could not become a rank.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum RankError {
     /// The kernel refused to end it with its launcher.

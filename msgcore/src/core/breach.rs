@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::stage::IllegalStep;
 
 /// How a peer broke the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Breach {
     /// Its message does not parse.

@@ -63,7 +63,7 @@ pub struct Completion {
 }
 
 /// A multi-receive that no message can come for any more.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("a multi-receive has ended: {why}")]
 pub struct MultiReceiveFailed {
     /// Why.
@@ -89,7 +89,7 @@ impl PartialEq for MultiReceiveFailed {
 impl Eq for MultiReceiveFailed {}
 
 /// A message that was longer than the buffer of its receive (`MPI_ERR_TRUNCATE`).
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error(
     "a message of {} bytes with tag {} from {} does not fit a receive of {room} bytes",
     .envelope.len, .envelope.tag.get(), .envelope.source

@@ -10,7 +10,7 @@ use super::peer_id::PeerId;
 use crate::units::show_size;
 
 /// Why there is no connection to a peer. Who refuses says it with the same words, which are all that the other end gets.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NoConnection {
     /// The peer did not answer, or did not go on.
@@ -105,7 +105,7 @@ pub enum NoConnection {
 }
 
 /// There is no memory for the least receives that a connection needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[error("no memory for {least} receives of {}, the least of {all}: raise its ROCI_ARENA_SIZE", show_size(size))]
 pub struct NoReceives {
     pub(super) least: usize,

@@ -45,7 +45,7 @@ pub(crate) enum Step {
 }
 
 /// A step that the table does not know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[error("a connection that is {stage:?} does not {step:?}")]
 pub struct IllegalStep {
     stage: Stage,

@@ -11,7 +11,7 @@ use crate::firehose::FirehoseViolation;
 use crate::receive_queues::{Kind, ReceiveQueue};
 
 /// A promise that this end does not keep.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvariantViolation {
     /// Messages without a receive and their memory do not fit each other.
@@ -59,7 +59,7 @@ pub enum InvariantViolation {
 }
 
 /// What may be wrong with a lane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LaneViolation {
     /// Credits that were never granted.

@@ -32,6 +32,8 @@ pub struct Figures {
     pub lines: usize,
     /// Errors that are a text.
     pub string_errors: usize,
+    /// Errors whose `Debug` form is derived, which is no sentence.
+    pub debug_errors: Vec<String>,
     /// The names of types, with their files.
     pub types: Vec<(String, String)>,
 }
@@ -83,6 +85,18 @@ impl Measure<'_> {
         self.figures.types.push((name.to_string(), self.path.clone()));
     }
 
+    fn note_error(&mut self, name: &syn::Ident, attributes: &[syn::Attribute]) {
+        let derives = attributes.iter().filter(|attribute| attribute.path().is_ident("derive"));
+        let words = derives.flat_map(|derive| match &derive.meta {
+            syn::Meta::List(list) => list.tokens.clone().into_iter().map(|token| token.to_string()).collect(),
+            _ => Vec::new(),
+        });
+        let words: Vec<_> = words.collect();
+        if ["Error", "Debug"].iter().all(|wanted| words.iter().any(|word| word == wanted)) {
+            self.figures.debug_errors.push(name.to_string());
+        }
+    }
+
     fn note_macro(&mut self, path: &syn::Path) {
         let is_assertion = path.segments.last().is_some_and(|last| last.ident.to_string().contains("assert"));
         self.figures.assertions += usize::from(is_assertion);
@@ -104,12 +118,16 @@ impl<'ast> Visit<'ast> for Measure<'_> {
         }
         self.figures.structs.push(Sized { size, what });
         self.note_type(&item.ident);
+        self.note_error(&item.ident, &item.attrs);
         visit::visit_item_struct(self, item);
     }
 
     fn visit_item(&mut self, item: &'ast Item) {
         match item {
-            Item::Enum(item) => self.note_type(&item.ident),
+            Item::Enum(item) => {
+                self.note_type(&item.ident);
+                self.note_error(&item.ident, &item.attrs);
+            }
             Item::Trait(item) => self.note_type(&item.ident),
             // One that has the name of what it stands for is the same type, with some of its parameters given.
             Item::Type(item) if !is_namesake(&item.ty, &item.ident) => self.note_type(&item.ident),

@@ -43,6 +43,18 @@ fn no_error_is_a_text() {
 }
 
 #[test]
+fn an_error_that_a_crate_gives_away_shows_its_sentence() {
+    let mut found = Vec::new();
+    for folder in ["protocol", "driver", "launcher", "msgcore", "perftest"] {
+        let given = fs::read_to_string(root().join(folder).join("src/lib.rs")).expect("a crate");
+        let figures = Figures::of(&Crate::read(folder));
+        let shown = figures.debug_errors.into_iter().filter(|name| count_words(&given, &[name]) > 0);
+        found.extend(shown.map(|name| format!("{folder}: {name}")));
+    }
+    assert!(found.is_empty(), "errors whose Debug form is derived: a main that returns one prints that: {found:?}");
+}
+
+#[test]
 fn no_two_types_have_one_name() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, path) in CRATES.iter().flat_map(|folder| Figures::of(&Crate::read(folder)).types) {
