@@ -7,12 +7,15 @@ use roci_protocol::wire::MAX_OVERHEAD;
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::ShellLine;
 
 /// Drivers that hand a device to userspace.
 const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// The longest packet that is sent over an interface of the kernel's, and the header before it.
-const USUAL_MTU: usize = 1500;
+pub(super) const USUAL_MTU: usize = 1500;
 const ETHERNET: usize = 14;
+/// A longer packet that something on the way does not carry is lost, with no word.
+pub(super) const IF_CARRIED: &str = "only where the other end, and each switch on the way, carry as much";
 /// More NICs than this are counted, and not listed.
 const LISTED: usize = 16;
 
@@ -88,7 +91,7 @@ fn default_routes(table: &str) -> Vec<String> {
 }
 
 /// The kernel shows flags as a hexadecimal number, whose lowest bit says up.
-fn is_up(flags: &str) -> bool {
+pub(super) fn is_up(flags: &str) -> bool {
     flags
         .trim()
         .strip_prefix("0x")
@@ -118,15 +121,20 @@ fn bound(address: &str, cards: &[Card]) -> Check {
     let name = format!("pci:{address}");
     let is_it = |card: &&Card| card.address.as_deref() == Some(address);
     let Some(card) = cards.iter().find(is_it) else {
-        return Check::missing(name, "there is no NIC at this address", "lspci -D -nn -d ::0200");
+        return Check::missing(
+            name,
+            "there is no NIC at this address",
+            ShellLine::run(&["roci", "bind-nic", "status"]),
+        )
+        .hint("the device is 'pci:' and one of those that it shows");
     };
-    let bind = format!("sudo roci bind-nic bind {address}");
+    let bind = ShellLine::root(&["roci", "bind-nic", "bind", address]);
     match card.driver.as_deref() {
         Some(driver) if USERSPACE.contains(&driver) => Check::ok(name, format!("bound to {driver}")),
         _ if card.has_default_route => Check::missing(
             name,
             "it carries the default route: binding it cuts this machine off",
-            format!("{bind} --force"),
+            ShellLine::root(&["roci", "bind-nic", "bind", address, "--force"]),
         ),
         Some(driver) => Check::missing(name, format!("the kernel's {driver} drives it"), bind),
         None => Check::missing(name, "no driver has it", bind),
@@ -138,12 +146,13 @@ fn interface_of(interface: &str, wanted: Option<u16>, machine: &Machine) -> Chec
     // A rank's number stands in the name of each rank's own.
     let directory = format!("/sys/class/net/{interface}");
     if interface.is_empty() || interface.contains('/') || !machine.exists(&directory) {
-        return Check::missing(name, "there is no such interface", "ip -brief link");
+        return Check::missing(name, "there is no such interface", ShellLine::run(&["ip", "-brief", "link"]))
+            .hint("the device is 'af_packet:' and one of those that it shows");
     }
     if is_up(&machine.read(format!("{directory}/flags"))) {
         return carrying(name, interface, wanted, &machine.read(format!("{directory}/mtu")));
     }
-    Check::missing(name, "it is down", format!("sudo ip link set {interface} up"))
+    Check::missing(name, "it is down", ShellLine::root(&["ip", "link", "set", interface, "up"]))
 }
 
 /// What an interface that is up carries: frames follow its MTU, and the path MTU follows them; those that are wanted must fit.
@@ -151,9 +160,9 @@ fn carrying(name: String, interface: &str, wanted: Option<u16>, mtu: &str) -> Ch
     let Ok(mtu) = mtu.trim().parse::<usize>() else { return Check::ok(name, "up") };
     if let Some(wanted) = wanted.filter(|&wanted| usize::from(wanted) > mtu) {
         let finding = format!("it carries packets of {mtu} bytes at most, and {wanted} are wanted (ROCI_PORT_MTU)");
-        return Check::missing(name, finding, format!("sudo ip link set {interface} mtu {wanted}"));
+        return Check::missing(name, finding, set_mtu(interface, usize::from(wanted))).hint(IF_CARRIED);
     }
-    let remedy = format!("sudo ip link set {interface} mtu {USUAL_MTU}");
+    let remedy = set_mtu(interface, USUAL_MTU);
     match path_mtu(mtu) {
         None => Check::missing(name, format!("packets of {mtu} bytes are too short for any path MTU"), remedy),
         Some(ours) if mtu < USUAL_MTU && ours < Mtu::Mtu1024 => {
@@ -161,6 +170,10 @@ fn carrying(name: String, interface: &str, wanted: Option<u16>, mtu: &str) -> Ch
         }
         Some(_) => Check::ok(name, "up"),
     }
+}
+
+pub(super) fn set_mtu(interface: &str, mtu: usize) -> ShellLine {
+    ShellLine::root(&["ip", "link", "set", interface, "mtu", &mtu.to_string()])
 }
 
 /// The largest path MTU whose packets have at most so many bytes, Ethernet aside.
@@ -236,11 +249,25 @@ mod tests {
         assert_eq!(ask("pci:0000:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo roci bind-nic bind 0000:00:04.0"));
-        assert!(ask("pci:0000:00:03.0").finding.contains("default route"));
-        assert!(ask("pci:0000:00:09.0").finding.contains("no NIC"));
+        let absent = ask("pci:0000:00:09.0");
+        assert_eq!(
+            (absent.verdict, absent.finding.as_str()),
+            (CheckVerdict::Missing, "there is no NIC at this address")
+        );
+        assert_eq!(absent.remedy.as_deref(), Some("roci bind-nic status"));
         assert_eq!(ask("af_packet:eth0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("af_packet:eth1").remedy.as_deref(), Some("sudo ip link set eth1 up"));
         assert_eq!(ask("af_packet:../net/eth0").verdict, CheckVerdict::Missing);
+    }
+
+    #[test]
+    fn a_nic_that_no_driver_has_is_bound_as_any_other() {
+        let root = machine();
+        fs::remove_file(root.path().join("sys/bus/pci/devices/0000:00:04.0/driver")).expect("it was there");
+        let device = "pci:0000:00:04.0".parse().expect("a device");
+        let alone = checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row");
+        assert_eq!((alone.verdict, alone.finding.as_str()), (CheckVerdict::Missing, "no driver has it"));
+        assert_eq!(alone.remedy.as_deref(), Some("sudo roci bind-nic bind 0000:00:04.0"));
     }
 
     #[test]
@@ -258,6 +285,8 @@ mod tests {
         assert_eq!(short.finding, "up, but its packets of 1126 bytes make the path MTU 512");
         assert_eq!(short.remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
         assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (CheckVerdict::Missing, CheckVerdict::Note));
+        assert_eq!(ask("358\n").finding, "packets of 358 bytes are too short for any path MTU");
+        assert_eq!(ask("358\n").remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
         ask("9000\n");
         let ask_for = |mtu| interface_of("eth0", Some(mtu), &Machine::at(root.path()));
         assert_eq!(ask_for(9000).verdict, CheckVerdict::Ok);
@@ -265,6 +294,7 @@ mod tests {
         assert_eq!(beyond.verdict, CheckVerdict::Missing);
         assert_eq!(beyond.finding, "it carries packets of 9000 bytes at most, and 9001 are wanted (ROCI_PORT_MTU)");
         assert_eq!(beyond.remedy.as_deref(), Some("sudo ip link set eth0 mtu 9001"));
+        assert_eq!(beyond.hint.as_deref(), Some(IF_CARRIED));
     }
 
     proptest! {
