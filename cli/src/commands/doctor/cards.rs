@@ -131,14 +131,29 @@ fn bound(address: &str, cards: &[Card]) -> Check {
     let bind = ShellLine::root(&["roci", "bind-nic", "bind", address]);
     match card.driver.as_deref() {
         Some(driver) if USERSPACE.contains(&driver) => Check::ok(name, format!("bound to {driver}")),
-        _ if card.has_default_route => Check::missing(
-            name,
-            "it carries the default route: binding it cuts this machine off",
-            ShellLine::root(&["roci", "bind-nic", "bind", address, "--force"]),
-        ),
+        _ if card.has_default_route => instead(name, cards),
         Some(driver) => Check::missing(name, format!("the kernel's {driver} drives it"), bind),
         None => Check::missing(name, "no driver has it", bind),
     }
+}
+
+/// Of the NIC that leads to all others: it stays where it is, and something else is used.
+fn instead(name: String, cards: &[Card]) -> Check {
+    let finding = "it carries the default route: binding it cuts this machine off";
+    let doctor = |device: &str| ShellLine::run(&["roci", "doctor", "--device", device]);
+    match second(cards) {
+        Some(address) => Check::missing(name, finding, doctor(&format!("pci:{address}")))
+            .hint("a second NIC of this machine; or use this one through its kernel driver, as udp"),
+        None => Check::missing(name, finding, doctor("udp"))
+            .hint("use it through its kernel driver: there is no second NIC to bind"),
+    }
+}
+
+/// A NIC that may be bound, rather one that is, or that is not in use.
+fn second(cards: &[Card]) -> Option<&str> {
+    let is_bound = |card: &Card| card.driver.as_deref().is_some_and(|driver| USERSPACE.contains(&driver));
+    let may_be = cards.iter().filter(|card| !card.has_default_route && card.address.is_some());
+    may_be.min_by_key(|card| (!is_bound(card), card.is_up))?.address.as_deref()
 }
 
 fn interface_of(interface: &str, wanted: Option<u16>, machine: &Machine) -> Check {
@@ -258,6 +273,35 @@ mod tests {
         assert_eq!(ask("af_packet:eth0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("af_packet:eth1").remedy.as_deref(), Some("sudo ip link set eth1 up"));
         assert_eq!(ask("af_packet:../net/eth0").verdict, CheckVerdict::Missing);
+    }
+
+    /// What is said of eth0, which has the default route.
+    fn only_way_out(root: &TempDir) -> Check {
+        let device = "pci:0000:00:03.0".parse().expect("a device");
+        checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row")
+    }
+
+    #[test]
+    fn the_nic_with_the_default_route_is_left_where_it_is_and_another_is_named() {
+        let root = machine();
+        let devices = root.path().join("sys/bus/pci/devices");
+        let bound = only_way_out(&root);
+        assert_eq!(bound.verdict, CheckVerdict::Missing);
+        assert_eq!(bound.finding, "it carries the default route: binding it cuts this machine off");
+        assert_eq!(bound.remedy.as_deref(), Some("roci doctor --device pci:0000:00:05.0"));
+        fs::remove_dir_all(devices.join("0000:00:05.0")).expect("it was there");
+        assert_eq!(only_way_out(&root).remedy.as_deref(), Some("roci doctor --device pci:0000:00:04.0"));
+    }
+
+    #[test]
+    fn the_only_nic_is_used_through_the_kernel() {
+        let root = machine();
+        for gone in ["bus/pci/devices/0000:00:05.0", "bus/pci/devices/0000:00:04.0", "class/net/eth1"] {
+            fs::remove_dir_all(root.path().join("sys").join(gone)).expect("it was there");
+        }
+        let only = only_way_out(&root);
+        assert_eq!((only.verdict, only.remedy.as_deref()), (CheckVerdict::Missing, Some("roci doctor --device udp")));
+        assert!(only.hint.expect("why").contains("no second NIC"));
     }
 
     #[test]
