@@ -13,7 +13,7 @@ pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
     let pools = ["2M", "1G"].map(|size| HugePagePool::read(machine, size));
     let mut checks = pools.iter().map(HugePagePool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
-        let remedy = pools[0].with(HUGE_PAGES);
+        let remedy = pools[0].with_more(HUGE_PAGES);
         checks.push(Check::missing(
             "packet buffers",
             "a bound NIC takes them from huge pages, and none are free",
@@ -56,14 +56,15 @@ impl HugePagePool {
             Some(all) => format!("none of {all} are free"),
         };
         if self.size == "2M" {
-            return Check::note(name, finding, self.with(512));
+            return Check::note(name, finding, self.with_more(512));
         }
-        Check::note(name, finding, self.with(1)).hint("best soon after the boot: later, memory is in pieces")
+        Check::note(name, finding, self.with_more(1)).hint("best soon after the boot: later, memory is in pieces")
     }
 
-    /// A pool that has so many pages.
-    fn with(&self, count: u64) -> ShellLine {
-        ShellLine::root(&["roci", "hugepages", "set", &count.to_string(), "--size", self.size])
+    /// A pool that has so many pages more: those that it has are somebody's.
+    fn with_more(&self, count: u64) -> ShellLine {
+        let all = self.all.unwrap_or(0).saturating_add(count);
+        ShellLine::root(&["roci", "hugepages", "set", &all.to_string(), "--size", self.size])
     }
 }
 
@@ -116,6 +117,13 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_whose_pages_are_all_used_gets_more_and_keeps_those() {
+        let used = HugePagePool::parse("2M", "64\n", "0\n", "0\n").check();
+        assert_eq!((used.verdict, used.finding.as_str()), (CheckVerdict::Note, "none of 64 are free"));
+        assert_eq!(used.remedy.as_deref(), Some("sudo roci hugepages set 576 --size 2M"));
+    }
+
+    #[test]
     fn a_page_of_1_gib_is_made_alone_and_soon() {
         let none = HugePagePool::parse("1G", "0\n", "0\n", "0\n").check();
         assert_eq!((none.name.as_str(), none.verdict), ("huge pages 1G", CheckVerdict::Note));
@@ -124,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_buffers_are_pages() {
+    fn packet_buffers_are_pages_beside_those_that_are_used() {
         let root = tempfile::tempdir().expect("a directory");
         let pool = root.path().join("sys/kernel/mm/hugepages/hugepages-2048kB");
         fs::create_dir_all(&pool).expect("a directory");
@@ -136,6 +144,7 @@ mod tests {
         };
         let remedy = |all| ask(all, "0\n").expect("a row").remedy;
         assert_eq!(remedy("0\n").as_deref(), Some("sudo roci hugepages set 256 --size 2M"));
+        assert_eq!(remedy("300\n").as_deref(), Some("sudo roci hugepages set 556 --size 2M"));
         assert_eq!(ask("300\n", "1\n"), None);
     }
 
