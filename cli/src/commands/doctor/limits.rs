@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::check::Check;
 use super::machine::Machine;
-use super::shell::ShellLine;
+use super::shell::{ShellLine, THIS_SHELL};
 
 /// Descriptors that a rank needs for ports to seven others, with some to spare.
 const DESCRIPTORS: u64 = 256;
@@ -65,15 +65,21 @@ fn memlock(is_needed: bool, limit: Rlimit, rights: &Rights, arena: u64) -> Check
 fn descriptors(limit: Rlimit) -> Check {
     let name = "descriptors";
     match limit.current {
-        Some(count) if count < DESCRIPTORS => Check::note(
-            name,
-            format!("{count}: too few for many ranks"),
-            ShellLine::run(&["ulimit", "-n", &DESCRIPTORS.to_string()]),
-        )
-        .hint("for this shell, and what it starts"),
+        Some(count) if count < DESCRIPTORS => {
+            Check::note(name, format!("{count}: too few for many ranks"), more_descriptors(limit.maximum))
+                .hint("for this shell, and what it starts")
+        }
         Some(count) => Check::ok(name, count.to_string()),
         None => Check::ok(name, "unlimited"),
     }
+}
+
+/// A limit is raised to the hard one by its user, and beyond it by root.
+fn more_descriptors(hard: Option<u64>) -> ShellLine {
+    if hard.is_none_or(|hard| hard >= DESCRIPTORS) {
+        return ShellLine::run(&["ulimit", "-n", &DESCRIPTORS.to_string()]);
+    }
+    ShellLine::root(&["prlimit", "--pid", THIS_SHELL, &format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}")])
 }
 
 fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
@@ -158,9 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_raised_by_ulimit() {
-        assert_eq!(descriptors(limit(64)).remedy.as_deref(), Some("ulimit -n 256"));
-        assert_eq!(descriptors(limit(1024)).remedy, None);
+    fn descriptors_beyond_the_hard_limit_are_roots_to_give() {
+        let remedy = |current, maximum| descriptors(Rlimit { current: Some(current), maximum }).remedy;
+        for hard in [Some(256), None] {
+            assert_eq!(remedy(255, hard).as_deref(), Some("ulimit -n 256"));
+        }
+        assert_eq!(remedy(64, Some(255)).as_deref(), Some("sudo prlimit --pid $$ --nofile=256:256"));
+        assert_eq!(remedy(256, Some(256)), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 /// The commands that mend something, or show where it can be mended.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "apt-get",
     "chmod",
     "echo",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 19] = [
     "ip6tables",
     "iptables",
     "modprobe",
+    "prlimit",
     "reboot",
     "roci",
     "sed",
