@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{command, finish, roci};
 use serde_json::Value;
@@ -62,7 +62,9 @@ fn a_device_that_is_not_there_is_missing_and_the_status_says_so() {
 fn a_remedy_stands_on_a_line_of_its_own() {
     let said = roci(&["doctor", "--device", "af_packet:no-such-iface"]);
     assert_eq!(said.code(), Some(1));
-    assert!(said.stdout.lines().any(|line| line.trim() == "$ ip -brief link"), "{}", said.stdout);
+    for line in ["$ ip -brief link", "# the device is 'af_packet:' and one of those that it shows"] {
+        assert!(said.stdout.lines().any(|said| said.trim() == line), "{}", said.stdout);
+    }
     assert!(said.stdout.ends_with("of the above\n"), "{}", said.stdout);
 }
 
@@ -73,5 +75,21 @@ fn an_arena_that_cannot_be_had_is_missing() {
     let ended = finish(command.spawn().expect("roci starts"));
     assert_eq!(ended.code(), Some(1));
     let said: Value = serde_json::from_str(&ended.stdout).expect("an object");
-    assert_eq!(row(&said, "arena")["verdict"], "missing");
+    let arena = row(&said, "arena");
+    assert_eq!(arena["verdict"], "missing");
+    assert_eq!(arena["remedy"], "export ROCI_ARENA_PAGES=auto");
+}
+
+/// What this machine lacks for any device: nothing of it is known here but that a shell reads it, and reads no prose.
+#[test]
+fn each_remedy_is_a_command_that_a_shell_reads() {
+    for device in ["memif", "udp", "udp:192.0.2.77", "af_packet:lo", "af_packet:no-such-iface", "pci:ffff:ff:1f.7"] {
+        let (_, said) = doctor(&["--all", "--device", device]);
+        let rows = said["checks"].as_array().expect("rows");
+        for remedy in rows.iter().filter_map(|row| row["remedy"].as_str()) {
+            let read = Command::new("bash").args(["-n", "-c", remedy]).output().expect("bash starts");
+            assert!(read.status.success() && !remedy.contains(", ") && !remedy.contains("; "), "{device}: {remedy}");
+        }
+        assert!(rows.iter().all(|row| row["verdict"] != "missing" || row["remedy"].is_string()), "{said}");
+    }
 }

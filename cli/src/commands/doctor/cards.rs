@@ -7,12 +7,15 @@ use roci_protocol::wire::MAX_OVERHEAD;
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::ShellLine;
 
 /// Drivers that hand a device to userspace.
 const USERSPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// The longest packet that is sent over an interface of the kernel's, and the header before it.
-const USUAL_MTU: usize = 1500;
+pub(super) const USUAL_MTU: usize = 1500;
 const ETHERNET: usize = 14;
+/// A longer packet that something on the way does not carry is lost, with no word.
+pub(super) const IF_CARRIED: &str = "only where the other end, and each switch on the way, carry as much";
 /// More NICs than this are counted, and not listed.
 const LISTED: usize = 16;
 
@@ -88,7 +91,7 @@ fn default_routes(table: &str) -> Vec<String> {
 }
 
 /// The kernel shows flags as a hexadecimal number, whose lowest bit says up.
-fn is_up(flags: &str) -> bool {
+pub(super) fn is_up(flags: &str) -> bool {
     flags
         .trim()
         .strip_prefix("0x")
@@ -118,19 +121,39 @@ fn bound(address: &str, cards: &[Card]) -> Check {
     let name = format!("pci:{address}");
     let is_it = |card: &&Card| card.address.as_deref() == Some(address);
     let Some(card) = cards.iter().find(is_it) else {
-        return Check::missing(name, "there is no NIC at this address", "lspci -D -nn -d ::0200");
+        return Check::missing(
+            name,
+            "there is no NIC at this address",
+            ShellLine::run(&["roci", "bind-nic", "status"]),
+        )
+        .hint("the device is 'pci:' and one of those that it shows");
     };
-    let bind = format!("sudo roci bind-nic bind {address}");
+    let bind = ShellLine::root(&["roci", "bind-nic", "bind", address]);
     match card.driver.as_deref() {
         Some(driver) if USERSPACE.contains(&driver) => Check::ok(name, format!("bound to {driver}")),
-        _ if card.has_default_route => Check::missing(
-            name,
-            "it carries the default route: binding it cuts this machine off",
-            format!("{bind} --force"),
-        ),
+        _ if card.has_default_route => instead(name, cards),
         Some(driver) => Check::missing(name, format!("the kernel's {driver} drives it"), bind),
         None => Check::missing(name, "no driver has it", bind),
     }
+}
+
+/// Of the NIC that leads to all others: it stays where it is, and something else is used.
+fn instead(name: String, cards: &[Card]) -> Check {
+    let finding = "it carries the default route: binding it cuts this machine off";
+    let doctor = |device: &str| ShellLine::run(&["roci", "doctor", "--device", device]);
+    match second(cards) {
+        Some(address) => Check::missing(name, finding, doctor(&format!("pci:{address}")))
+            .hint("a second NIC of this machine; or use this one through its kernel driver, as udp"),
+        None => Check::missing(name, finding, doctor("udp"))
+            .hint("use it through its kernel driver: there is no second NIC to bind"),
+    }
+}
+
+/// A NIC that may be bound, rather one that is, or that is not in use.
+fn second(cards: &[Card]) -> Option<&str> {
+    let is_bound = |card: &Card| card.driver.as_deref().is_some_and(|driver| USERSPACE.contains(&driver));
+    let may_be = cards.iter().filter(|card| !card.has_default_route && card.address.is_some());
+    may_be.min_by_key(|card| (!is_bound(card), card.is_up))?.address.as_deref()
 }
 
 fn interface_of(interface: &str, wanted: Option<u16>, machine: &Machine) -> Check {
@@ -138,12 +161,13 @@ fn interface_of(interface: &str, wanted: Option<u16>, machine: &Machine) -> Chec
     // A rank's number stands in the name of each rank's own.
     let directory = format!("/sys/class/net/{interface}");
     if interface.is_empty() || interface.contains('/') || !machine.exists(&directory) {
-        return Check::missing(name, "there is no such interface", "ip -brief link");
+        return Check::missing(name, "there is no such interface", ShellLine::run(&["ip", "-brief", "link"]))
+            .hint("the device is 'af_packet:' and one of those that it shows");
     }
     if is_up(&machine.read(format!("{directory}/flags"))) {
         return carrying(name, interface, wanted, &machine.read(format!("{directory}/mtu")));
     }
-    Check::missing(name, "it is down", format!("sudo ip link set {interface} up"))
+    Check::missing(name, "it is down", ShellLine::root(&["ip", "link", "set", interface, "up"]))
 }
 
 /// What an interface that is up carries: frames follow its MTU, and the path MTU follows them; those that are wanted must fit.
@@ -151,9 +175,9 @@ fn carrying(name: String, interface: &str, wanted: Option<u16>, mtu: &str) -> Ch
     let Ok(mtu) = mtu.trim().parse::<usize>() else { return Check::ok(name, "up") };
     if let Some(wanted) = wanted.filter(|&wanted| usize::from(wanted) > mtu) {
         let finding = format!("it carries packets of {mtu} bytes at most, and {wanted} are wanted (ROCI_PORT_MTU)");
-        return Check::missing(name, finding, format!("sudo ip link set {interface} mtu {wanted}"));
+        return Check::missing(name, finding, set_mtu(interface, usize::from(wanted))).hint(IF_CARRIED);
     }
-    let remedy = format!("sudo ip link set {interface} mtu {USUAL_MTU}");
+    let remedy = set_mtu(interface, USUAL_MTU);
     match path_mtu(mtu) {
         None => Check::missing(name, format!("packets of {mtu} bytes are too short for any path MTU"), remedy),
         Some(ours) if mtu < USUAL_MTU && ours < Mtu::Mtu1024 => {
@@ -161,6 +185,10 @@ fn carrying(name: String, interface: &str, wanted: Option<u16>, mtu: &str) -> Ch
         }
         Some(_) => Check::ok(name, "up"),
     }
+}
+
+pub(super) fn set_mtu(interface: &str, mtu: usize) -> ShellLine {
+    ShellLine::root(&["ip", "link", "set", interface, "mtu", &mtu.to_string()])
 }
 
 /// The largest path MTU whose packets have at most so many bytes, Ethernet aside.
@@ -236,11 +264,54 @@ mod tests {
         assert_eq!(ask("pci:0000:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:00:05.0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("pci:0000:00:04.0").remedy.as_deref(), Some("sudo roci bind-nic bind 0000:00:04.0"));
-        assert!(ask("pci:0000:00:03.0").finding.contains("default route"));
-        assert!(ask("pci:0000:00:09.0").finding.contains("no NIC"));
+        let absent = ask("pci:0000:00:09.0");
+        assert_eq!(
+            (absent.verdict, absent.finding.as_str()),
+            (CheckVerdict::Missing, "there is no NIC at this address")
+        );
+        assert_eq!(absent.remedy.as_deref(), Some("roci bind-nic status"));
         assert_eq!(ask("af_packet:eth0").verdict, CheckVerdict::Ok);
         assert_eq!(ask("af_packet:eth1").remedy.as_deref(), Some("sudo ip link set eth1 up"));
         assert_eq!(ask("af_packet:../net/eth0").verdict, CheckVerdict::Missing);
+    }
+
+    /// What is said of eth0, which has the default route.
+    fn only_way_out(root: &TempDir) -> Check {
+        let device = "pci:0000:00:03.0".parse().expect("a device");
+        checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row")
+    }
+
+    #[test]
+    fn the_nic_with_the_default_route_is_left_where_it_is_and_another_is_named() {
+        let root = machine();
+        let devices = root.path().join("sys/bus/pci/devices");
+        let bound = only_way_out(&root);
+        assert_eq!(bound.verdict, CheckVerdict::Missing);
+        assert_eq!(bound.finding, "it carries the default route: binding it cuts this machine off");
+        assert_eq!(bound.remedy.as_deref(), Some("roci doctor --device pci:0000:00:05.0"));
+        fs::remove_dir_all(devices.join("0000:00:05.0")).expect("it was there");
+        assert_eq!(only_way_out(&root).remedy.as_deref(), Some("roci doctor --device pci:0000:00:04.0"));
+    }
+
+    #[test]
+    fn the_only_nic_is_used_through_the_kernel() {
+        let root = machine();
+        for gone in ["bus/pci/devices/0000:00:05.0", "bus/pci/devices/0000:00:04.0", "class/net/eth1"] {
+            fs::remove_dir_all(root.path().join("sys").join(gone)).expect("it was there");
+        }
+        let only = only_way_out(&root);
+        assert_eq!((only.verdict, only.remedy.as_deref()), (CheckVerdict::Missing, Some("roci doctor --device udp")));
+        assert!(only.hint.expect("why").contains("no second NIC"));
+    }
+
+    #[test]
+    fn a_nic_that_no_driver_has_is_bound_as_any_other() {
+        let root = machine();
+        fs::remove_file(root.path().join("sys/bus/pci/devices/0000:00:04.0/driver")).expect("it was there");
+        let device = "pci:0000:00:04.0".parse().expect("a device");
+        let alone = checks(&Machine::at(root.path()), &device, None).pop().expect("the device's row");
+        assert_eq!((alone.verdict, alone.finding.as_str()), (CheckVerdict::Missing, "no driver has it"));
+        assert_eq!(alone.remedy.as_deref(), Some("sudo roci bind-nic bind 0000:00:04.0"));
     }
 
     #[test]
@@ -258,6 +329,8 @@ mod tests {
         assert_eq!(short.finding, "up, but its packets of 1126 bytes make the path MTU 512");
         assert_eq!(short.remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
         assert_eq!((ask("358\n").verdict, ask("359\n").verdict), (CheckVerdict::Missing, CheckVerdict::Note));
+        assert_eq!(ask("358\n").finding, "packets of 358 bytes are too short for any path MTU");
+        assert_eq!(ask("358\n").remedy.as_deref(), Some("sudo ip link set eth0 mtu 1500"));
         ask("9000\n");
         let ask_for = |mtu| interface_of("eth0", Some(mtu), &Machine::at(root.path()));
         assert_eq!(ask_for(9000).verdict, CheckVerdict::Ok);
@@ -265,6 +338,7 @@ mod tests {
         assert_eq!(beyond.verdict, CheckVerdict::Missing);
         assert_eq!(beyond.finding, "it carries packets of 9000 bytes at most, and 9001 are wanted (ROCI_PORT_MTU)");
         assert_eq!(beyond.remedy.as_deref(), Some("sudo ip link set eth0 mtu 9001"));
+        assert_eq!(beyond.hint.as_deref(), Some(IF_CARRIED));
     }
 
     proptest! {

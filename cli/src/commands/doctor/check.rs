@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::shell::ShellLine;
+
 /// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CheckVerdict {
@@ -30,13 +32,15 @@ pub(super) struct Check {
     pub(super) verdict: CheckVerdict,
     /// How it is, and why that is wrong.
     pub(super) finding: String,
-    /// The command that mends it.
-    pub(super) remedy: Option<String>,
+    /// The command that mends it, or that shows what there is instead.
+    pub(super) remedy: Option<ShellLine>,
+    /// What is to be known beside the command, or where no command mends it.
+    pub(super) hint: Option<String>,
 }
 
 impl Check {
     pub(super) fn ok(name: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { name: name.into(), verdict: CheckVerdict::Ok, finding: finding.into(), remedy: None }
+        Self { name: name.into(), verdict: CheckVerdict::Ok, finding: finding.into(), remedy: None, hint: None }
     }
 
     /// Something to know, with nothing to mend.
@@ -44,11 +48,11 @@ impl Check {
         Self { verdict: CheckVerdict::Note, ..Self::ok(name, finding) }
     }
 
-    pub(super) fn note(name: impl Into<String>, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::fact(name, finding) }
+    pub(super) fn note(name: impl Into<String>, finding: impl Into<String>, remedy: ShellLine) -> Self {
+        Self { remedy: Some(remedy), ..Self::fact(name, finding) }
     }
 
-    pub(super) fn missing(name: impl Into<String>, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(super) fn missing(name: impl Into<String>, finding: impl Into<String>, remedy: ShellLine) -> Self {
         Self { verdict: CheckVerdict::Missing, ..Self::note(name, finding, remedy) }
     }
 
@@ -57,8 +61,18 @@ impl Check {
         is_needed: bool,
         name: impl Into<String>,
         finding: impl Into<String>,
-        remedy: impl Into<String>,
+        remedy: ShellLine,
     ) -> Self {
         if is_needed { Self::missing(name, finding, remedy) } else { Self::note(name, finding, remedy) }
+    }
+
+    pub(super) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The lines below its own: the command, whole, so that it can be copied, and the hint, which a shell would pass over.
+    pub(super) fn advice(&self) -> Vec<String> {
+        let remedy = self.remedy.as_deref().map(|line| format!("$ {line}"));
+        remedy.into_iter().chain(self.hint.as_ref().map(|hint| format!("# {hint}"))).collect()
     }
 }

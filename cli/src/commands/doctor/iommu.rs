@@ -5,6 +5,7 @@ use roci_driver::link::live::LinkDevice;
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::ShellLine;
 
 pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
     let is_needed = matches!(device.dpdk(), Some(Device::Pci(_)));
@@ -34,17 +35,19 @@ fn iommu(is_needed: bool, groups: usize, command_line: &str, cpuinfo: &str, is_o
     if command_line.split_whitespace().any(|word| word == option) {
         let finding =
             format!("{option} is given, and there is none: the firmware hides it, or this is a virtual machine");
-        return Check::lack(is_needed, name, finding, NOIOMMU);
+        return Check::lack(is_needed, name, finding, without_iommu()).hint("a bound NIC can then reach all memory");
     }
     let finding = "none: vfio binds NICs only without its protection";
-    let remedy = format!(
-        "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{option} iommu=pt /' /etc/default/grub && sudo update-grub && sudo reboot; \
-         or, without protection: {NOIOMMU}"
-    );
+    let remedy = ShellLine::reboot_with(&format!("{option} iommu=pt"));
     Check::lack(is_needed, name, finding, remedy)
+        .hint("restarts this machine; if there is none then, 'roci doctor' shows the way without one")
 }
 
-const NOIOMMU: &str = "sudo modprobe vfio && echo Y | sudo tee /sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+/// Lets vfio bind NICs that reach all memory.
+fn without_iommu() -> ShellLine {
+    let open = ShellLine::write("Y", "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+    ShellLine::root(&["modprobe", "vfio"]).then(&open)
+}
 
 /// `modules`: what the kernel could load, as depmod lists it.
 fn vfio(is_needed: bool, is_loaded: bool, modules: &str) -> Check {
@@ -53,10 +56,16 @@ fn vfio(is_needed: bool, is_loaded: bool, modules: &str) -> Check {
         return Check::ok(name, "loaded");
     }
     if modules.lines().any(|line| line.split(':').next().is_some_and(|file| file.contains("/vfio-pci.ko"))) {
-        return Check::lack(is_needed, name, "not loaded", "sudo modprobe vfio-pci");
+        return Check::lack(is_needed, name, "not loaded", ShellLine::root(&["modprobe", "vfio-pci"]));
     }
-    let remedy = "sudo apt-get install linux-image-amd64 && sudo reboot";
-    Check::lack(is_needed, name, "this kernel has none: no NIC can be bound", remedy)
+    let install = ShellLine::root(&["apt-get", "install", "linux-image-amd64"]);
+    Check::lack(
+        is_needed,
+        name,
+        "this kernel has none: no NIC can be bound",
+        install.then(&ShellLine::root(&["reboot"])),
+    )
+    .hint("restarts this machine; Ubuntu's package is linux-image-generic")
 }
 
 #[cfg(test)]
@@ -71,10 +80,15 @@ mod tests {
         assert_eq!(iommu(true, 7, "", "", false), Check::ok("IOMMU", "7 groups"));
         let intel = iommu(true, 0, "quiet", "vendor_id : GenuineIntel", false);
         assert_eq!(intel.verdict, CheckVerdict::Missing);
-        assert!(intel.remedy.expect("a command").contains("/&intel_iommu=on iommu=pt /"));
+        let line = "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' /etc/default/grub && sudo update-grub \
+                    && sudo reboot";
+        assert_eq!(intel.remedy.as_deref(), Some(line));
+        assert!(intel.hint.expect("what it does").contains("restarts this machine"));
         assert!(iommu(true, 0, "", "AuthenticAMD", false).remedy.expect("a command").contains("amd_iommu=on"));
         let hidden = iommu(true, 0, "quiet intel_iommu=on", "", false);
-        assert!(hidden.finding.contains("virtual machine") && hidden.remedy.as_deref() == Some(NOIOMMU));
+        assert!(hidden.finding.contains("virtual machine") && hidden.remedy == Some(without_iommu()));
+        let open = "sudo modprobe vfio && echo Y | sudo tee /sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+        assert_eq!(&*without_iommu(), open);
         assert_eq!(iommu(false, 0, "", "", false).verdict, CheckVerdict::Note);
         assert_eq!(iommu(true, 0, "", "", true).remedy, None);
     }

@@ -7,6 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::{ShellLine, THIS_SHELL};
 
 /// Descriptors that a rank needs for ports to seven others, with some to spare.
 const DESCRIPTORS: u64 = 256;
@@ -57,19 +58,28 @@ fn memlock(is_needed: bool, limit: Rlimit, rights: &Rights, arena: u64) -> Check
         return Check::ok(name, shown);
     }
     let finding = format!("{shown}: less than an arena of {}, which a bound NIC maps", crate::output::bytes(arena));
-    let remedy = "echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/60-roci.conf, and log in again";
-    Check::lack(is_needed, name, finding, remedy)
+    let remedy = ShellLine::fixed("echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/60-roci.conf");
+    Check::lack(is_needed, name, finding, remedy).hint("then log in again")
 }
 
 fn descriptors(limit: Rlimit) -> Check {
     let name = "descriptors";
     match limit.current {
         Some(count) if count < DESCRIPTORS => {
-            Check::note(name, format!("{count}: too few for many ranks"), format!("ulimit -n {DESCRIPTORS}"))
+            Check::note(name, format!("{count}: too few for many ranks"), more_descriptors(limit.maximum))
+                .hint("for this shell, and what it starts")
         }
         Some(count) => Check::ok(name, count.to_string()),
         None => Check::ok(name, "unlimited"),
     }
+}
+
+/// A limit is raised to the hard one by its user, and beyond it by root.
+fn more_descriptors(hard: Option<u64>) -> ShellLine {
+    if hard.is_none_or(|hard| hard >= DESCRIPTORS) {
+        return ShellLine::run(&["ulimit", "-n", &DESCRIPTORS.to_string()]);
+    }
+    ShellLine::root(&["prlimit", "--pid", THIS_SHELL, &format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}")])
 }
 
 fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
@@ -79,8 +89,10 @@ fn packet_sockets(is_needed: bool, rights: &Rights) -> Check {
     if lacking.is_empty() {
         return Check::ok(name, "allowed");
     }
-    let remedy = "sudo setcap cap_net_raw,cap_net_admin+ep \"$(readlink -f \"$(command -v roci)\")\", or unshare -Urn";
-    Check::lack(is_needed, name, format!("af_packet devices need {}", lacking.join(" and ")), remedy)
+    let remedy = ShellLine::fixed("sudo setcap cap_net_raw,cap_net_admin+ep \"$(readlink -f \"$(command -v roci)\")\"");
+    Check::lack(is_needed, name, format!("af_packet devices need {}", lacking.join(" and ")), remedy).hint(
+        "of any other program that opens such a device, too; 'unshare -Urn' gives both, with interfaces of its own",
+    )
 }
 
 /// Checks userfaultfd: without it the driver cannot keep registrations of the application's own memory for the next use.
@@ -93,11 +105,12 @@ fn userfaultfd(probed: &RegistrationInfo, sysctl: &str, release: &str) -> Check 
     match sysctl.trim() {
         // The kernel has this file where it has the call.
         "" => Check::fact(name, format!("this kernel has none: {finding}")),
-        "0" if is_before(release, (5, 11)) => Check::note(name, finding, "sudo sysctl vm.unprivileged_userfaultfd=1"),
-        _ => Check::note(
-            name,
-            finding,
-            "docker run --security-opt seccomp=PROFILE ..., one that allows userfaultfd, or seccomp=unconfined",
+        "0" if is_before(release, (5, 11)) => {
+            Check::note(name, finding, ShellLine::root(&["sysctl", "-w", "vm.unprivileged_userfaultfd=1"]))
+        }
+        // No command within a container changes what it may do.
+        _ => Check::fact(name, finding).hint(
+            "start the container with '--security-opt seccomp=unconfined', or with a profile that allows userfaultfd",
         ),
     }
 }
@@ -141,16 +154,23 @@ mod tests {
     #[test]
     fn each_limit_that_is_too_low_has_the_command_that_raises_it() {
         let user = Rights::parse(USER);
-        let remedy = |check: Check| check.remedy.unwrap_or_default();
-        let locked = remedy(memlock(true, limit(8 << 20), &user, 1 << 30));
-        assert!(
-            locked.starts_with("echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/"),
-            "{locked}"
-        );
-        assert_eq!(remedy(descriptors(limit(64))), "ulimit -n 256");
-        assert_eq!(remedy(descriptors(limit(1024))), "");
-        let sockets = remedy(packet_sockets(true, &user));
-        assert!(sockets.starts_with("sudo setcap cap_net_raw,cap_net_admin+ep "), "{sockets}");
+        let locked = memlock(true, limit(8 << 20), &user, 1 << 30);
+        let line = "echo \"$USER - memlock unlimited\" | sudo tee /etc/security/limits.d/60-roci.conf";
+        assert_eq!((locked.remedy.as_deref(), locked.hint.as_deref()), (Some(line), Some("then log in again")));
+        let sockets = packet_sockets(true, &user);
+        let line = "sudo setcap cap_net_raw,cap_net_admin+ep \"$(readlink -f \"$(command -v roci)\")\"";
+        assert_eq!(sockets.remedy.as_deref(), Some(line));
+        assert!(sockets.hint.expect("the way without root").contains("'unshare -Urn'"));
+    }
+
+    #[test]
+    fn descriptors_beyond_the_hard_limit_are_roots_to_give() {
+        let remedy = |current, maximum| descriptors(Rlimit { current: Some(current), maximum }).remedy;
+        for hard in [Some(256), None] {
+            assert_eq!(remedy(255, hard).as_deref(), Some("ulimit -n 256"));
+        }
+        assert_eq!(remedy(64, Some(255)).as_deref(), Some("sudo prlimit --pid $$ --nofile=256:256"));
+        assert_eq!(remedy(256, Some(256)), None);
     }
 
     #[test]
@@ -176,12 +196,15 @@ mod tests {
             assert_eq!(userfaultfd(&probed(None), sysctl, "6.1.0-13-amd64\n").verdict, CheckVerdict::Ok);
         }
         let denied = probed(Some("Operation not permitted"));
-        let remedy = |sysctl, release| userfaultfd(&denied, sysctl, release).remedy.unwrap_or_default();
+        let ask = |sysctl, release| userfaultfd(&denied, sysctl, release);
         for (sysctl, release) in [("0\n", "5.11.0\n"), ("0\n", "6.1\n"), ("1\n", "5.4.0\n"), ("0\n", "?")] {
-            assert!(remedy(sysctl, release).contains("seccomp"), "{sysctl} {release}");
+            let Check { verdict, remedy, hint, .. } = ask(sysctl, release);
+            assert_eq!((verdict, remedy), (CheckVerdict::Note, None), "{sysctl} {release}");
+            assert!(hint.is_some_and(|hint| hint.contains("--security-opt seccomp=unconfined")), "{sysctl} {release}");
         }
-        assert!(remedy("0\n", "5.10.0-26-amd64\n").contains("sysctl"));
-        assert_eq!(remedy("", "6.1.0\n"), "");
+        let old = ask("0\n", "5.10.0-26-amd64\n");
+        assert_eq!(old.remedy.as_deref(), Some("sudo sysctl -w vm.unprivileged_userfaultfd=1"));
+        assert_eq!((ask("", "6.1.0\n").remedy, ask("", "6.1.0\n").hint), (None, None));
         assert!(userfaultfd(&denied, "0", "6.1").finding.contains("Operation not permitted"));
     }
 

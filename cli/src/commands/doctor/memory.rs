@@ -6,13 +6,14 @@ use rustix::fs::{Access, access};
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::ShellLine;
 
 pub(super) fn checks(machine: &Machine, device: &LinkDevice) -> Vec<Check> {
     let needs_pool = matches!(device.dpdk(), Some(Device::Pci(_)));
     let pools = ["2M", "1G"].map(|size| HugePagePool::read(machine, size));
     let mut checks = pools.iter().map(HugePagePool::check).collect::<Vec<_>>();
     if needs_pool && pools.iter().all(|pool| pool.free == 0) {
-        let remedy = format!("sudo roci hugepages set {HUGE_PAGES}");
+        let remedy = pools[0].with_more(HUGE_PAGES);
         checks.push(Check::missing(
             "packet buffers",
             "a bound NIC takes them from huge pages, and none are free",
@@ -48,14 +49,22 @@ impl HugePagePool {
 
     fn check(&self) -> Check {
         let name = format!("huge pages {}", self.size);
-        let count = if self.size == "2M" { 512 } else { 1 };
-        let remedy = format!("sudo roci hugepages set {count} --size {}", self.size);
-        match self.all {
-            None => Check::fact(name, "this processor or kernel has no pages of this size"),
-            Some(0) => Check::note(name, "none; arenas take smaller pages", remedy),
-            Some(all) if self.free == 0 => Check::note(name, format!("none of {all} are free"), remedy),
-            Some(all) => Check::ok(name, format!("{} of {all} are free", self.free)),
+        let finding = match self.all {
+            None => return Check::fact(name, "this processor or kernel has no pages of this size"),
+            Some(all) if self.free > 0 => return Check::ok(name, format!("{} of {all} are free", self.free)),
+            Some(0) => "none; arenas take smaller pages".to_owned(),
+            Some(all) => format!("none of {all} are free"),
+        };
+        if self.size == "2M" {
+            return Check::note(name, finding, self.with_more(512));
         }
+        Check::note(name, finding, self.with_more(1)).hint("best soon after the boot: later, memory is in pieces")
+    }
+
+    /// A pool that has so many pages more: those that it has are somebody's.
+    fn with_more(&self, count: u64) -> ShellLine {
+        let all = self.all.unwrap_or(0).saturating_add(count);
+        ShellLine::root(&["roci", "hugepages", "set", &all.to_string(), "--size", self.size])
     }
 }
 
@@ -71,7 +80,7 @@ fn mounts(table: &str, may_write: impl Fn(&str) -> bool) -> Check {
     Check::note(
         "hugetlbfs",
         format!("{closed} cannot be written; a memfd needs no mount"),
-        format!("sudo chmod 1777 {closed}"),
+        ShellLine::root(&["chmod", "1777", closed]),
     )
 }
 
@@ -81,7 +90,7 @@ fn transparent(text: &str) -> Check {
     match mode {
         Some(mode @ ("always" | "madvise")) => Check::ok(name, mode),
         Some(mode) => {
-            let remedy = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled";
+            let remedy = ShellLine::write("madvise", "/sys/kernel/mm/transparent_hugepage/enabled");
             Check::note(name, format!("{mode}: large arenas have ordinary pages where no pool has any"), remedy)
         }
         None => Check::fact(name, "this kernel has none"),
@@ -90,6 +99,8 @@ fn transparent(text: &str) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::super::check::CheckVerdict;
@@ -103,6 +114,48 @@ mod tests {
         assert_eq!(pool("0", "0", "0").remedy.as_deref(), Some("sudo roci hugepages set 512 --size 2M"));
         assert_eq!(pool("", "", "").remedy, None);
         assert_eq!(pool("-1", "x", "18446744073709551616").remedy, None);
+    }
+
+    #[test]
+    fn a_pool_whose_pages_are_all_used_gets_more_and_keeps_those() {
+        let used = HugePagePool::parse("2M", "64\n", "0\n", "0\n").check();
+        assert_eq!((used.verdict, used.finding.as_str()), (CheckVerdict::Note, "none of 64 are free"));
+        assert_eq!(used.remedy.as_deref(), Some("sudo roci hugepages set 576 --size 2M"));
+    }
+
+    #[test]
+    fn a_page_of_1_gib_is_made_alone_and_soon() {
+        let none = HugePagePool::parse("1G", "0\n", "0\n", "0\n").check();
+        assert_eq!((none.name.as_str(), none.verdict), ("huge pages 1G", CheckVerdict::Note));
+        assert_eq!(none.remedy.as_deref(), Some("sudo roci hugepages set 1 --size 1G"));
+        assert!(none.hint.expect("when").contains("boot"));
+    }
+
+    #[test]
+    fn packet_buffers_are_pages_beside_those_that_are_used() {
+        let root = tempfile::tempdir().expect("a directory");
+        let pool = root.path().join("sys/kernel/mm/hugepages/hugepages-2048kB");
+        fs::create_dir_all(&pool).expect("a directory");
+        let ask = |all: &str, free: &str| {
+            fs::write(pool.join("nr_hugepages"), all).expect("a file");
+            fs::write(pool.join("free_hugepages"), free).expect("a file");
+            let device = "pci:00:04.0".parse().expect("a device");
+            checks(&Machine::at(root.path()), &device).into_iter().find(|check| check.name == "packet buffers")
+        };
+        let remedy = |all| ask(all, "0\n").expect("a row").remedy;
+        assert_eq!(remedy("0\n").as_deref(), Some("sudo roci hugepages set 256 --size 2M"));
+        assert_eq!(remedy("300\n").as_deref(), Some("sudo roci hugepages set 556 --size 2M"));
+        assert_eq!(ask("300\n", "1\n"), None);
+    }
+
+    #[test]
+    fn transparent_pages_that_are_off_are_turned_on_for_who_asks() {
+        let off = transparent("always madvise [never]\n");
+        assert_eq!(off.verdict, CheckVerdict::Note);
+        let file = "/sys/kernel/mm/transparent_hugepage/enabled";
+        assert_eq!(off.remedy.as_deref(), Some(&*format!("echo madvise | sudo tee {file}")));
+        assert_eq!(transparent("always [madvise] never\n"), Check::ok("transparent pages", "madvise"));
+        assert_eq!(transparent("").remedy, None);
     }
 
     #[test]

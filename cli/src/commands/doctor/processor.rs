@@ -4,6 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::check::Check;
 use super::machine::Machine;
+use super::shell::{ShellLine, THIS_SHELL};
 
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let cpu = "/sys/devices/system/cpu";
@@ -47,7 +48,9 @@ fn processors(online: usize, allowed: usize) -> Check {
     }
     let finding = format!("{online} online{pinned}: two ranks take turns, at a scheduler's slice for each answer");
     if online >= 2 {
-        Check::note(name, finding, format!("taskset -pc 0-{} $$", online - 1))
+        let all = format!("0-{}", online - 1);
+        Check::note(name, finding, ShellLine::run(&["taskset", "-pc", &all, THIS_SHELL]))
+            .hint("for this shell, and what it starts")
     } else {
         Check::fact(name, finding)
     }
@@ -58,11 +61,9 @@ fn isolated(text: &str, online: usize) -> Check {
     match text.trim() {
         "" if online > 2 => {
             let last = online - 1;
-            let remedy = format!(
-                "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&isolcpus={last} nohz_full={last} /' /etc/default/grub && sudo \
-                 update-grub && sudo reboot; then ROCI_ENGINE_CPU={last}"
-            );
+            let remedy = ShellLine::reboot_with(&format!("isolcpus={last} nohz_full={last}"));
             Check::note(name, "none: anybody may run where an engine polls", remedy)
+                .hint(format!("restarts this machine; then 'export ROCI_ENGINE_CPU={last}' puts an engine there"))
         }
         "" => Check::fact(name, "none, and too few processors to set one apart"),
         cpus => Check::ok(name, format!("{cpus}; ROCI_ENGINE_CPU puts an engine there")),
@@ -74,7 +75,7 @@ fn threads(active: &str) -> Check {
         "1" => Check::note(
             "SMT",
             "on: two pollers on one core share it",
-            "echo off | sudo tee /sys/devices/system/cpu/smt/control",
+            ShellLine::write("off", "/sys/devices/system/cpu/smt/control"),
         ),
         "0" => Check::ok("SMT", "off"),
         _ => Check::fact("SMT", "this kernel does not say"),
@@ -89,7 +90,12 @@ fn load(text: &str, online: usize) -> Check {
     if load < online as f64 * 0.5 {
         return Check::ok("load", format!("{load} on {online} processors"));
     }
-    Check::note("load", format!("{load} on {online} processors: what is measured now says little"), "top")
+    Check::note(
+        "load",
+        format!("{load} on {online} processors: what is measured now says little"),
+        ShellLine::run(&["top"]),
+    )
+    .hint("shows who is on them")
 }
 
 /// The ICRC of each packet.
@@ -111,7 +117,7 @@ fn clock_source(current: &str, available: &str, flags: &[String]) -> Check {
         current if available.split_whitespace().any(|source| source == "tsc") && current != "tsc" => Check::note(
             name,
             format!("{current}: a system call where the time stamp counter is none"),
-            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
+            ShellLine::write("tsc", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         ),
         current if is_steady => {
             Check::fact(name, format!("the kernel takes {current}; links take the counter, which is constant"))
@@ -149,7 +155,9 @@ mod tests {
     #[test]
     fn isolation_smt_and_load_are_checked() {
         assert_eq!(isolated("2-3\n", 4).verdict, CheckVerdict::Ok);
-        assert!(isolated("\n", 4).remedy.expect("a command").contains("isolcpus=3"));
+        let none = isolated("\n", 4);
+        assert!(none.remedy.expect("a command").contains("isolcpus=3"));
+        assert!(none.hint.expect("what is left to do").ends_with("'export ROCI_ENGINE_CPU=3' puts an engine there"));
         assert_eq!(isolated("", 2).remedy, None);
         assert_eq!(
             (threads("0\n").verdict, threads("1\n").verdict, threads("?").remedy),

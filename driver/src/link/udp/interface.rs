@@ -12,8 +12,17 @@ use std::ptr::NonNull;
 /// # Errors
 /// No interface has it, or the kernel does not say.
 pub(super) fn mtu_of(ip: IpAddr) -> io::Result<usize> {
-    let name = if ip.is_loopback() { c"lo".to_owned() } else { with_addresses(|list| list.name_of(ip))? };
-    mtu_of_interface(&name)
+    mtu_of_interface(&name_of(ip)?)
+}
+
+/// The name of the kernel's interface that has this address, if one has it; every address of 127.0.0.0/8 is the loopback
+/// interface's.
+pub fn interface_of(ip: IpAddr) -> Option<String> {
+    name_of(ip).ok()?.into_string().ok()
+}
+
+fn name_of(ip: IpAddr) -> io::Result<CString> {
+    if ip.is_loopback() { Ok(c"lo".to_owned()) } else { with_addresses(|list| list.name_of(ip)) }
 }
 
 /// Returns the address that packets to other hosts leave from, by the kernel's routes, or that of any interface that leads to
@@ -127,6 +136,7 @@ mod tests {
         let mtu = mtu_of(Ipv4Addr::LOCALHOST.into()).expect("there is one");
         assert!(mtu >= 1280);
         assert_eq!(mtu_of([127, 1, 2, 3].into()).expect("its too"), mtu);
+        assert_eq!(interface_of([127, 1, 2, 3].into()).as_deref(), Some("lo"));
         assert_eq!(
             with_addresses(|list| list.name_of(Ipv4Addr::LOCALHOST.into())).expect("it is up"),
             c"lo".to_owned()
@@ -137,5 +147,6 @@ mod tests {
     fn an_address_of_another_host_is_on_no_interface() {
         let error = mtu_of([192, 0, 2, 77].into()).expect_err("it is for documentation");
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(interface_of([192, 0, 2, 77].into()), None);
     }
 }

@@ -46,6 +46,7 @@ use super::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState, LinkStats};
 
 pub use roci_protocol::wire::udp::ROCE_PORT;
 
+pub use interface::interface_of;
 pub use open::{ParseUdpAddressError, UdpAddress, UdpError};
 pub use rx_queue::UdpFrame;
 
