@@ -145,7 +145,10 @@ fn info_shows_which_protocol_carries_which_lengths_and_why() {
         (&without["protocol"], &without["reason"]),
         (&"R3".into(), &"RDMA is off at this rank or at its peer (ROCI_RDMA)".into())
     );
-    assert!(roci(&["info", "--protocols"]).succeeded().stdout.contains("a peer without RDMA"));
+    let text = roci(&["info", "--protocols"]).succeeded().stdout;
+    assert!(text.contains("To a peer without RDMA:\n") && text.is_ascii(), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    assert!(text.contains("RGET      longer than ROCI_EAGER_THRESHOLD"), "{text}");
 }
 
 #[test]
@@ -257,4 +260,14 @@ fn doctor_does_not_take_what_it_would_ignore() {
     for option in ["--faults=loss=0.1", "--pcap=/tmp/file"] {
         assert!(roci(&["doctor", option]).failed_with_one_line().contains("unexpected argument"), "{option}");
     }
+}
+
+#[test]
+fn what_a_knob_means_is_one_line_in_a_pipe() {
+    let text = roci(&["info", "credits", "device", "eal"]).succeeded().stdout;
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3 * 3 + 2, "{text}");
+    assert_eq!((lines[0], lines[1].trim()), ("credits  ROCI_CREDITS", "128 (default); takes 2..4096 messages"));
+    assert!(lines[5].trim().ends_with("|pci:ADDRESS"), "a choice has no unit: {text}");
+    assert_eq!(lines[9].trim(), "empty (default); takes any EAL arguments");
 }

@@ -186,7 +186,7 @@ knobs! {
     service: u16 = 28_416, "port", "1024..60000", |text| number(text, 1024, 60_000), ToString::to_string;
     /// Peers that a worker alone may be connected with, which memory is planned for: receives that they share have credits for all of them. Half of them may come without having been inserted.
     peers: usize = 1024, "peers", "1..65536", |text| number(text, 1, 65_536), ToString::to_string;
-    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Ranks of a job of more than 129 share one queue of receives among all peers, unless this knob or receive_queues is set. Two are three in effect: one each for an eager message, an announcement and a control message. Measured: 64 messages under way with 64 credits run dry and become R3, at two thirds of the rate.
+    /// Receive buffers posted to each peer, which is also the number of its credits; receive_queues overrules it. Ranks of a job of more than 129 share one queue of receives among all peers, unless this knob or receive_queues is set. The least in effect is 3, for an eager message, an announcement and a control message; 2 means 3. With fewer credits than messages under way, messages are announced and streamed (R3), at two thirds of the rate where it was measured.
     credits: u16 = 128, "messages", "2..4096", |text| number(text, 2, 4096), ToString::to_string;
     /// Bytes of a vbuf, the buffer that an eager message is sent from and received in, 40 bytes of header among them; a message that fits is sent eagerly; receive_queues overrules it.
     vbuf_size: usize = 8192, "bytes", "256..1MiB", |text| size(text, 256, 1 << 20), show_size;

@@ -1,5 +1,6 @@
 //! What knobs mean, a paragraph each.
 
+use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
 use roci_msgcore::Config;
@@ -8,9 +9,6 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output;
-
-/// Columns of a paragraph.
-const WIDTH: usize = 80;
 
 /// Explains the knobs of these names, or all where there are none.
 pub(super) fn run(config: &Config, names: &[String], is_json: bool) -> Result<ExitCode, Failure> {
@@ -42,14 +40,21 @@ fn find(name: &str) -> Result<&'static Knob, Failure> {
     })
 }
 
+/// Columns of a paragraph: what a program reads is not broken into lines.
+fn width() -> usize {
+    if stdout().is_terminal() { 80 } else { u16::MAX.into() }
+}
+
 fn paragraph(config: &Config, knob: &Knob) -> String {
-    let unit = if knob.unit.is_empty() { String::new() } else { format!(" {}", knob.unit) };
+    // What is chosen from a list has no unit.
+    let is_choice = knob.range.contains(['|', ',']) && !knob.range.contains("..");
+    let unit = if is_choice { String::new() } else { format!(" {}", knob.unit) };
     let effect = config.in_effect(knob.name).map_or_else(String::new, |effect| format!(", in effect {effect}"));
     let value = knob.value(config);
-    let value = if value.is_empty() { "(empty)".to_owned() } else { value };
+    let value = if value.is_empty() { "empty".to_owned() } else { value };
     let head = format!("{}  {}", knob.name, knob.environment_name());
     let values = format!("{value}{effect} ({}); takes {}{unit}", config.origin(knob.name), knob.range);
-    let indented = textwrap::Options::new(WIDTH).initial_indent("    ").subsequent_indent("    ");
+    let indented = textwrap::Options::new(width()).initial_indent("    ").subsequent_indent("    ");
     format!("{head}\n{}\n{}", textwrap::fill(&values, &indented), textwrap::fill(knob.reason.trim(), &indented))
 }
 

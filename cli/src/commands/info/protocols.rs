@@ -4,13 +4,11 @@
 
 use std::process::ExitCode;
 
-use comfy_table::Table;
 use roci_msgcore::config::show_size;
 use roci_msgcore::ports;
 use roci_msgcore::{Capabilities, Circumstances, Config, ProtocolRange, Worker, protocol_ranges};
 use serde_json::json;
 
-use super::new_table;
 use crate::failure::Failure;
 use crate::output;
 
@@ -55,21 +53,22 @@ fn print(sections: &[Section], as_json: bool) -> Result<(), Failure> {
     if as_json {
         output::line(json(sections))?;
     } else {
-        output::line(table(sections))?;
+        output::line(text(sections))?;
     }
     Ok(())
 }
 
-fn table(sections: &[Section]) -> Table {
-    let mut table = new_table(["to", "from bytes", "to bytes", "protocol", "because"]);
-    for (name, rows) in sections {
-        for (index, row) in rows.iter().enumerate() {
-            let name = if index == 0 { name.as_str() } else { "" };
-            let (from, to) = (show_size(&row.from), show_size(&row.to));
-            table.add_row([name, &from, &to, &row.protocol.to_string(), &row.reason.to_string()]);
-        }
-    }
-    table
+/// A line for each range, below whom it is sent to.
+fn text(sections: &[Section]) -> String {
+    let line = |row: &ProtocolRange| {
+        let range = format!("{} to {} bytes", show_size(&row.from), show_size(&row.to));
+        format!("  {range:<25}{:<10}{}", row.protocol.to_string(), row.reason)
+    };
+    let section = |(name, rows): &Section| {
+        let head = format!("To {name}:");
+        std::iter::once(head).chain(rows.iter().map(line)).collect::<Vec<_>>().join("\n")
+    };
+    sections.iter().map(section).collect::<Vec<_>>().join("\n\n")
 }
 
 fn json(sections: &[Section]) -> serde_json::Value {

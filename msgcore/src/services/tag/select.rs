@@ -157,7 +157,7 @@ impl fmt::Display for Reason {
             Self::Short => "not longer than ROCI_EAGER_THRESHOLD",
             Self::NoCredit => "short, but the peer has too few receives left",
             Self::NoBuffers => "short, but too few send buffers are free (ROCI_VBUF_MAX)",
-            Self::Long => "what ROCI_RNDV_PROTOCOL asks for",
+            Self::Long => "longer than ROCI_EAGER_THRESHOLD (ROCI_RNDV_PROTOCOL)",
             Self::Medium => "shorter than ROCI_R3_THRESHOLD",
             Self::VeryLong => "at least ROCI_PIPELINE_THRESHOLD",
             Self::Unregistered => "no key is left to register it with (ROCI_NDREG_ENTRIES)",
