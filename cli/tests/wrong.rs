@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{command, finish};
 
 /// Words before the command that set variables, as a shell has them.
-const WRONG: [&str; 76] = [
+const WRONG: [&str; 77] = [
     "roci",
     "roci frobnicate",
     "roci rum -n 2 true",
@@ -32,6 +32,7 @@ const WRONG: [&str; 76] = [
     "roci run -n 2 --debug true",
     "roci run -n 2 --xterm true",
     "roci run -np 2 -debugger lldb true",
+    "TMUX=here roci run -n 2 -hosts node1,node2 -debug true",
     "roci board -np two",
     "roci stat -n 3",
     "roci run -n 2 --wdir /nonexistent/folder true",
@@ -101,7 +102,7 @@ fn said(line: &str) -> String {
     assert_eq!(words.next(), Some("roci"), "{line}");
     let arguments: Vec<_> = words.collect();
     let mut command = command(&arguments);
-    command.envs(variables).env_remove("DISPLAY").env_remove("TMUX").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("DISPLAY").env_remove("TMUX").envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ended = finish(command.spawn().expect("roci starts"));
     let code = ended.code();
     assert!(code.is_some_and(|code| code != 0), "{line}: {}", ended.stdout);

@@ -32,7 +32,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     let (hosts, remote_shell) = hosts(&options.hosts)?;
     let job = JobSpec {
         workers,
-        wrapper: wrapper(&options.terminal)?,
+        wrapper: wrapper(&options.terminal, !hosts.is_empty())?,
         environment: changed_knobs(&config).into_iter().chain(given_variables(&options.environment)?).collect(),
         output: output_mode(options)?,
         pin: options.processes.pin,
@@ -119,12 +119,17 @@ const IN_TMUX: &str = include_str!("../../tools/in-tmux");
 const DEBUGGER: &str = "gdb --args";
 
 /// What runs the program in a terminal, in a debugger, or in both.
-fn wrapper(options: &TerminalOptions) -> Result<Vec<String>, Failure> {
+fn wrapper(options: &TerminalOptions, has_hosts: bool) -> Result<Vec<String>, Failure> {
     if !options.xterm && !options.debug {
         return Ok(Vec::new());
     }
     let is_set = |name| std::env::var_os(name).is_some();
-    let mut words: Vec<String> = if is_set("TMUX") && !options.xterm {
+    let is_in_tmux = is_set("TMUX") && !options.xterm;
+    if is_in_tmux && has_hosts {
+        let why = "-debug opens windows of this host's tmux, which ranks on other hosts do not reach";
+        return Err(Failure::new(format!("{why}: add -xterm, and let the remote shell forward X (ssh -X)")));
+    }
+    let mut words: Vec<String> = if is_in_tmux {
         ["bash", "-c", IN_TMUX, "in-tmux", "rank %r"].map(str::to_owned).into()
     } else if is_set("DISPLAY") {
         ["xterm", "-T", "rank %r", "-e"].map(str::to_owned).into()

@@ -117,7 +117,7 @@ impl BenchReport<'_> {
         let mut text =
             "## Targets\n\nWhat this stack sets out to reach. Per cent are of the target. Where it is compared with \
             others, the last column has the ratio of bare frames on the same port, which are neither checked nor sent \
-            again: about the most that a protocol can reach there.\n\n| | target | measured | | bare \
+            again: about the most that a protocol can reach there. A target beyond it is out of reach on that port.\n\n| | target | measured | | bare \
              frames |\n|---|---|---|---|---|\n"
                 .to_owned();
         let verdicts = judge(self.results);
