@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{roci, vector};
 use serde_json::Value;
@@ -179,7 +180,20 @@ fn conversations_add_up_to_the_capture() {
 #[test]
 fn the_dissector_is_printed() {
     let script = roci(&["decode", "--dissector"]).succeeded().stdout;
-    assert!(script.contains("register_postdissector") && script.contains("REQUEST_TO_SEND"), "{script}");
+    assert!(script.contains("register_postdissector"), "{script}");
+    // It names the kinds of messages that there are, by their numbers.
+    let code = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/src/msg/mod.rs");
+    let code = fs::read_to_string(code).expect("the messages");
+    let kind = |line: &str| {
+        let (name, number) = line.strip_prefix("const ")?.strip_suffix(';')?.split_once(": u8 = ")?;
+        Some((name.to_owned(), number.parse::<u8>().ok()?))
+    };
+    let kinds: Vec<_> = code.lines().filter_map(kind).collect();
+    assert!(kinds.len() >= 23, "{kinds:?}");
+    for (name, number) in &kinds {
+        assert!(script.contains(&format!("[{number}] = \"{name}\"")), "the dissector has no {name}");
+    }
+    assert!(!script.contains(&format!("[{}] = \"", kinds.len() + 1)), "the dissector has more than {kinds:?}");
 }
 
 #[test]

@@ -408,6 +408,17 @@ fn output_is_put_behind_its_rank_on_request() {
 }
 
 #[test]
+fn pinned_ranks_have_a_processor_each() {
+    let processors = roci(&["run", "-n", "2", "sh", "-c", "nproc"]).succeeded().stdout;
+    let pinned = roci(&["run", "-n", "2", "--pin", "sh", "-c", "taskset -cp $$"]).succeeded().stdout;
+    let mut places: Vec<_> = pinned.lines().filter_map(|line| line.rsplit(": ").next()).collect();
+    assert!(places.len() == 2 && places.iter().all(|place| place.parse::<u32>().is_ok()), "{pinned}");
+    places.dedup();
+    let is_shared = processors.lines().next() == Some("1");
+    assert!(places.len() == 2 || is_shared, "both are on one processor: {pinned}");
+}
+
+#[test]
 fn the_examples_run() {
     let _alone = alone();
     let path = |name| example(name).display().to_string();

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{command, finish};
 
 /// Words before the command that set variables, as a shell has them.
-const WRONG: [&str; 77] = [
+const WRONG: [&str; 78] = [
     "roci",
     "roci frobnicate",
     "roci rum -n 2 true",
@@ -35,6 +35,7 @@ const WRONG: [&str; 77] = [
     "TMUX=here roci run -n 2 -hosts node1,node2 -debug true",
     "roci board -np two",
     "roci stat -n 3",
+    "roci run -n 4 roci perf tag_lat",
     "roci run -n 2 --wdir /nonexistent/folder true",
     "roci info --port --device infiniband",
     "roci info --port --device udp:10.255.255.254",

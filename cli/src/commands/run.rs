@@ -56,6 +56,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
 
 /// Each rank would say that it cannot start: it is said once. On other hosts there may be other programs.
 fn check_program(job: &JobSpec, is_only_shown: bool) -> Result<(), Failure> {
+    if let [name, command, ..] = &job.program[..]
+        && name == "roci"
+        && ["perf", "exchange"].contains(&command.as_str())
+        && job.size != 2
+    {
+        return Err(Failure::new(format!("'roci {command}' is for 2 ranks: -n 2")));
+    }
     let Some(name) = job.program.first().filter(|name| *name != "roci") else { return Ok(()) };
     if name.starts_with('-') {
         return Err(Failure::new(format!("{name} is no option of 'roci run', and no program begins with a hyphen")));
