@@ -1,14 +1,15 @@
 //! `roci soak`: verified all-to-all traffic between all ranks of a job.
 //!
 //! For every pair of ranks a seed gives the sizes, tags and contents of its messages, so a receiver knows what
-//! must come. Beside the messages each rank writes to, and counts on, the memory of others. The work goes in rounds; after each, rank 0 sends the others whether there is another one. Each rank
+//! must come; of some it does not say from whom ([`any_source`]). Beside the messages each rank writes to, and counts on, the memory of others. The work goes in rounds; after each, rank 0 sends the others whether there is another one. Each rank
 //! watches that its memory does not grow.
 
+mod any_source;
 mod memory;
 mod one_sided;
+mod report;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,18 +18,17 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
 use roci_launcher::Job;
-use roci_msgcore::{
-    Config, DedicatedWorker, Messaging, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerStats,
-};
-use serde_json::json;
+use roci_msgcore::{Config, DedicatedWorker, Messaging, OpError, Rank, Request, Source, Tag, TagMatch, Worker};
 
-use self::memory::{Growth, MemoryWatch};
+use self::any_source::{OpenLetters, open_match};
+use self::memory::MemoryWatch;
 use self::one_sided::OneSidedSoak;
+use self::report::{SoakReport, SoakTotals, gather, protocols_used};
 use super::perf::EngineMode;
 use crate::failure::Failure;
 use crate::options::SoakOptions;
-use crate::output;
-use crate::troubles;
+use crate::resources::resident_bytes;
+use crate::{output, troubles};
 
 /// Messages of a pair in one round, if the arena holds them.
 const ROUND: usize = 16;
@@ -36,34 +36,43 @@ const ROUND: usize = 16;
 const TAGS: u64 = 8;
 const NEXT: Tag = Tag::new(TAGS);
 const TOTALS: Tag = Tag::new(TAGS + 1);
+const MEETING: Tag = Tag::new(TAGS + 2);
+const PAGE: usize = 4096;
 /// This part of the time is the warm-up.
 const WARM_UP: u32 = 4;
 
 pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
     let config = options.device.config()?;
     let jobs = Job::all_from_environment(Duration::from_secs(config.connect_timeout_s))?;
-    workers::run_all(jobs, |job, is_alone| run_rank(options, &config, job, is_alone))
+    workers::run_all(jobs, |job, is_alone| run_rank((options, begun), &config, job, is_alone))
 }
 
 /// One rank's part; where the process has others beside it, its memory is not this one's alone, and not judged.
-fn run_rank(options: &SoakOptions, config: &Config, job: Job, is_alone: bool) -> Result<ExitCode, Failure> {
+fn run_rank(
+    (options, begun): (&SoakOptions, Instant),
+    config: &Config,
+    job: Job,
+    is_alone: bool,
+) -> Result<ExitCode, Failure> {
     if options.engine == EngineMode::Dedicated {
-        return soak(options, config, DedicatedWorker::spawn(config, job)?, is_alone, |_| Ok(()));
+        return soak((options, begun), config, DedicatedWorker::spawn(config, job)?, is_alone, |_| Ok(()));
     }
     let of_queue = |worker: &Worker| {
         if config.queues > 1 { workers::tell_of_queue(worker, options.json) } else { Ok(()) }
     };
-    soak(options, config, Worker::open_job(config, job)?, is_alone, of_queue)
+    soak((options, begun), config, Worker::open_job(config, job)?, is_alone, of_queue)
 }
 
-/// The same on either kind of worker; `of_queue` reports on its queue of the port.
+/// The same on either kind of worker; `begun` is when the process began, and `of_queue` reports on its queue of the port.
 fn soak<M: Messaging>(
-    options: &SoakOptions,
+    (options, begun): (&SoakOptions, Instant),
     config: &Config,
     mut worker: M,
     is_alone: bool,
     of_queue: impl FnOnce(&M) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
+    meet_all(&mut worker)?;
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
@@ -82,32 +91,27 @@ fn soak<M: Messaging>(
     let seconds = start.elapsed().as_secs_f64();
     soak.totals.errors += u64::from(!one_sided.is_complete(&mut worker)?);
     let growth = watch.finish()?;
-    let ours = SoakTotals { growth, ..soak.totals };
+    let ours = SoakTotals { growth, resident: resident_bytes()?, ..soak.totals };
     let totals = gather(&mut worker, ours)?;
-    let faults = worker.injected_faults()?;
-    let rank = worker.rank();
-    let size = worker.size();
-    let stats = worker.stats()?;
-    let used = protocols_used(&stats);
-    let troubles = troubles::of(&worker.engine_stats()?, &stats);
+    let (rank, stats) = (worker.rank(), worker.stats()?);
+    let report = SoakReport {
+        options,
+        totals: &totals,
+        started_in: start - begun,
+        seconds,
+        faults: worker.injected_faults()?,
+        used: &protocols_used(&stats),
+        troubles: &troubles::of(&worker.engine_stats()?, &stats),
+    };
     of_queue(&worker)?;
     worker.close()?;
-    let reported = if rank == 0 { report(options, size, &totals, seconds, faults, (&used, &troubles)) } else { Ok(()) };
+    let reported = if rank == 0 { report.print() } else { Ok(()) };
     // Wrong bytes are a failure even if the report cannot be printed, and so is memory that grew: each rank checks its own.
     growth.check(rank)?;
-    if totals.errors > 0 {
+    if totals.iter().any(|totals| totals.errors > 0) {
         return Ok(ExitCode::FAILURE);
     }
     reported.map(|()| ExitCode::SUCCESS)
-}
-
-/// What a rank has received: how much, how many errors, and how its memory grew.
-#[derive(Clone, Copy, Default)]
-struct SoakTotals {
-    messages: u64,
-    bytes: u64,
-    errors: u64,
-    growth: Growth,
 }
 
 /// What rank 0 says on a terminal while it goes on.
@@ -137,15 +141,35 @@ impl SoakProgress {
     }
 }
 
+/// Each rank has an empty message from every other one, and so a connection.
+fn meet_all(worker: &mut impl Messaging) -> Result<(), Failure> {
+    let mut requests = Vec::new();
+    for peer in 0..worker.size() {
+        let buffer = worker.buffer(0)?;
+        requests.push(worker.recv(Source::Any, MEETING, buffer)?);
+        requests.push(worker.send_bytes(peer, MEETING, &[])?);
+    }
+    worker.wait_all(requests)?;
+    Ok(worker.barrier()?)
+}
+
 struct Soak {
     /// Dice of the messages to each rank, and from each rank.
     outgoing: Vec<StdRng>,
     incoming: Vec<StdRng>,
     /// The dice of this rank alone, for what a peer need not know.
     own: StdRng,
-    max_size: usize,
+    longest: Longest,
     per_round: usize,
+    rounds: u64,
     totals: SoakTotals,
+}
+
+/// The longest messages: any, and those that are received from any source.
+#[derive(Clone, Copy)]
+struct Longest {
+    named: usize,
+    open: usize,
 }
 
 /// A message that a pair's random numbers describe.
@@ -155,6 +179,17 @@ struct SoakMessage {
     content: u64,
 }
 
+/// A receive that is posted: the message of a named peer, or of whoever sends first.
+struct SoakReceive {
+    request: Request,
+    awaited: SoakExpectation,
+}
+
+enum SoakExpectation {
+    Named(Rank, SoakMessage),
+    Open(TagMatch),
+}
+
 impl Soak {
     fn new(worker: &impl Messaging, options: &SoakOptions, config: &Config) -> Self {
         let (rank, size) = (worker.rank(), worker.size());
@@ -162,12 +197,15 @@ impl Soak {
             StdRng::seed_from_u64(options.seed.wrapping_mul(1 << 20) ^ (from as u64) << 10 ^ to as u64)
         };
         let fitting = config.arena_size / 4 / (size * options.max_size.max(1));
+        let per_round = fitting.clamp(1, ROUND);
+        let open = any_source::LONGEST.min(config.arena_size / any_source::ARENA_PART / (size * per_round));
         Self {
             outgoing: (0..size).map(|peer| dice(rank, peer)).collect(),
             incoming: (0..size).map(|peer| dice(peer, rank)).collect(),
             own: dice(rank, 1 << 9),
-            max_size: options.max_size,
-            per_round: fitting.clamp(1, ROUND),
+            longest: Longest { named: options.max_size, open: options.max_size.min(open) },
+            per_round,
+            rounds: 0,
             totals: SoakTotals::default(),
         }
     }
@@ -176,9 +214,9 @@ impl Soak {
     /// how many bytes of buffers were held at once.
     fn round(&mut self, worker: &mut impl Messaging) -> Result<u64, Failure> {
         let mut asked = 0;
-        let mut receives: Vec<(Request, SoakMessage, Rank)> = Vec::new();
-        let mut sends = Vec::new();
+        let (mut receives, mut sends) = (Vec::new(), Vec::new());
         let size = worker.size();
+        let mut open = OpenLetters::new(size);
         let mut steps: Vec<(bool, Rank)> = Vec::new();
         for peer in 0..size {
             steps.extend((0..self.per_round).flat_map(|_| [(true, peer), (false, peer)]));
@@ -186,33 +224,54 @@ impl Soak {
         while !steps.is_empty() {
             let (is_send, peer) = steps.swap_remove(self.own.random_range(0..steps.len()));
             if is_send {
-                let letter = draw(&mut self.outgoing[peer], self.max_size);
+                let letter = draw(&mut self.outgoing[peer], self.longest, self.rounds);
                 asked += letter.len as u64;
                 let mut payload = worker.buffer(letter.len)?;
                 write(&mut payload, letter.content);
                 sends.push(worker.send(peer, letter.tag, payload)?);
             } else {
-                let letter = draw(&mut self.incoming[peer], self.max_size);
-                asked += letter.len as u64;
-                let buffer = worker.buffer(letter.len)?;
-                // Messages of one sender do not overtake, so a wildcard finds the same one. Not in a round's last
-                // place: the next word from rank 0 may already be there.
-                let tag = TagMatch::Exact(letter.tag);
-                receives.push((worker.recv(Source::from(peer), tag, buffer)?, letter, peer));
+                let letter = draw(&mut self.incoming[peer], self.longest, self.rounds);
+                let (posted, bytes) = self.post(worker, peer, letter, &mut open)?;
+                asked += bytes as u64;
+                receives.push(posted);
             }
         }
-        for (receive, letter, peer) in receives {
-            self.judge(worker.wait(receive), &letter, peer)?;
+        for SoakReceive { request, awaited } in receives {
+            self.judge(worker.wait(request), awaited, &mut open)?;
         }
         worker.wait_all(sends)?;
+        self.rounds += 1;
         Ok(asked)
     }
 
+    /// Posts a receive for a message, and returns how long its buffer is. One from any source may get another peer's.
+    fn post(
+        &self,
+        worker: &mut impl Messaging,
+        peer: Rank,
+        letter: SoakMessage,
+        open: &mut OpenLetters,
+    ) -> Result<(SoakReceive, usize), Failure> {
+        let Some(tags) = open_match(letter.tag) else {
+            let (len, buffer) = (letter.len, worker.buffer(letter.len)?);
+            let request = worker.recv(Source::from(peer), TagMatch::Exact(letter.tag), buffer)?;
+            return Ok((SoakReceive { request, awaited: SoakExpectation::Named(peer, letter) }, len));
+        };
+        let mut buffer = worker.buffer(self.longest.open)?;
+        // All of it is resident in the first rounds, however short the messages are.
+        buffer.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+        open.push(peer, letter);
+        let request = worker.recv(Source::Any, tags, buffer)?;
+        Ok((SoakReceive { request, awaited: SoakExpectation::Open(tags) }, self.longest.open))
+    }
+
+    /// Whether the message is the one that must come: from a named peer its next one, and from any source the next one of its sender
+    /// for such a receive.
     fn judge(
         &mut self,
         outcome: Result<roci_msgcore::Done, OpError>,
-        letter: &SoakMessage,
-        peer: Rank,
+        awaited: SoakExpectation,
+        open: &mut OpenLetters,
     ) -> Result<(), Failure> {
         let message = match outcome {
             Ok(message) => message,
@@ -223,10 +282,15 @@ impl Soak {
             }
             Err(error) => return Err(error.into()),
         };
-        let is_right = message.len == letter.len
-            && message.peer == peer
-            && message.tag == letter.tag
-            && is_written(&message.buffer[..message.len], letter.content);
+        let expected = match awaited {
+            SoakExpectation::Named(peer, letter) => Some(letter).filter(|_| message.peer == peer),
+            SoakExpectation::Open(tags) => message.peer.rank().and_then(|peer| open.take(peer, tags)),
+        };
+        let is_right = expected.is_some_and(|letter| {
+            message.len == letter.len
+                && message.tag == letter.tag
+                && is_written(&message.buffer[..message.len], letter.content)
+        });
         self.totals.messages += 1;
         self.totals.bytes += message.len as u64;
         self.totals.errors += u64::from(!is_right);
@@ -235,11 +299,13 @@ impl Soak {
 }
 
 /// Small messages are as frequent as large ones: the length's logarithm is drawn.
-fn draw(dice: &mut StdRng, max_size: usize) -> SoakMessage {
+fn draw(dice: &mut StdRng, longest: Longest, round: u64) -> SoakMessage {
+    let drawn = dice.random_range(0..TAGS);
+    let max_size = if drawn < any_source::OPEN_TAGS { longest.open } else { longest.named };
     let bits = usize::BITS - max_size.leading_zeros();
     let most = (1usize << dice.random_range(0..=bits)) - 1;
     let len = dice.random_range(0..=most.min(max_size));
-    SoakMessage { tag: Tag::new(dice.random_range(0..TAGS)), len, content: dice.random() }
+    SoakMessage { tag: any_source::tag_in_round(drawn, round), len, content: dice.random() }
 }
 
 /// The word at index `at` of a content: every bit of it depends on both.
@@ -285,75 +351,6 @@ fn another_round(worker: &mut impl Messaging, start: Instant, duration: Duration
     Ok(worker.wait(next)?.buffer.first() == Some(&1))
 }
 
-/// Rank 0 adds up what all have received, and finds out whose memory grew most; the others keep their own.
-fn gather(worker: &mut impl Messaging, ours: SoakTotals) -> Result<SoakTotals, Failure> {
-    if worker.rank() != 0 {
-        let Growth { start, end, allowed } = ours.growth;
-        let words = [ours.messages, ours.bytes, ours.errors, start, end, allowed].map(u64::to_le_bytes).concat();
-        let send = worker.send_bytes(0, TOTALS, &words)?;
-        worker.wait(send)?;
-        return Ok(ours);
-    }
-    let mut sum = ours;
-    for peer in 1..worker.size() {
-        let buffer = worker.buffer(48)?;
-        let receive = worker.recv(peer, TOTALS, buffer)?;
-        let message = worker.wait(receive)?;
-        let mut words = message.buffer.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-        let mut next = || words.next().unwrap_or(0);
-        sum.messages += next();
-        sum.bytes += next();
-        sum.errors += next();
-        sum.growth = sum.growth.worse(Growth { start: next(), end: next(), allowed: next() });
-    }
-    Ok(sum)
-}
-
-/// How often this rank has sent by each protocol, and fallen back to another one.
-fn protocols_used(stats: &WorkerStats) -> Vec<(&'static str, u64)> {
-    let is_shown = |&(name, count): &(&str, u64)| {
-        count > 0 && ["tx_", "fallback_", "local_"].iter().any(|kind| name.starts_with(kind))
-    };
-    stats.iter().filter(is_shown).collect()
-}
-
-fn report(
-    options: &SoakOptions,
-    ranks: usize,
-    totals: &SoakTotals,
-    seconds: f64,
-    faults: u64,
-    (used, troubles): (&[(&'static str, u64)], &[String]),
-) -> Result<(), Failure> {
-    let SoakTotals { messages, bytes, errors, growth } = *totals;
-    let seed = options.seed;
-    if options.json {
-        let known = |bytes: u64| growth.is_known().then_some(bytes);
-        let row = json!({
-            "test": "soak", "ranks": ranks, "seconds": seconds, "seed": seed, "max_size": options.max_size,
-            "messages": messages, "bytes": bytes, "errors": errors, "injected_faults_rank0": faults,
-            "rss_start_bytes": known(growth.start), "rss_end_bytes": known(growth.end),
-            "rss_allowed_growth_bytes": known(growth.allowed),
-            "protocols_rank0": used.iter().copied().collect::<BTreeMap<_, _>>(),
-        });
-        output::line(row)?;
-    } else {
-        let memory = if growth.is_known() {
-            format!("memory from {} to {}", output::bytes(growth.start), output::bytes(growth.end))
-        } else {
-            "memory not judged".into()
-        };
-        let (volume, rate) = (output::bytes(bytes), bytes as f64 / seconds / 1e6);
-        output::line(format!(
-            "soak: {ranks} ranks, {seconds:.1} s, seed {seed}: {messages} messages, {volume}, {rate:.0} MB/s, {errors} errors, {memory}"
-        ))?;
-        let used: Vec<_> = used.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        output::line(format!("rank 0: {}", used.join(", ")))?;
-        troubles.iter().try_for_each(|trouble| output::line(format!("rank 0: {trouble}")))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,9 +375,14 @@ mod tests {
     fn drawn_lengths_reach_the_longest_and_no_further() {
         let mut dice = StdRng::seed_from_u64(1);
         for max_size in [0, 1, 1000, 1 << 20] {
-            let lens: Vec<_> = (0..20_000).map(|_| draw(&mut dice, max_size).len).collect();
-            assert!(lens.iter().all(|&len| len <= max_size));
-            assert!(lens.iter().any(|&len| len > max_size / 2 || max_size == 0));
+            let longest = Longest { named: max_size, open: max_size / 2 };
+            let drawn: Vec<_> = (0..40_000).map(|_| draw(&mut dice, longest, 0)).collect();
+            for (is_open, most) in [(false, max_size), (true, max_size / 2)] {
+                let is_meant = |letter: &&SoakMessage| open_match(letter.tag).is_some() == is_open;
+                let lens: Vec<_> = drawn.iter().filter(is_meant).map(|letter| letter.len).collect();
+                assert!(lens.iter().all(|&len| len <= most));
+                assert!(lens.iter().any(|&len| len > most / 2 || most == 0));
+            }
         }
     }
 }

@@ -28,7 +28,12 @@ impl Lengths {
     }
 
     pub(super) fn set_interface(&mut self, mtu: usize) {
-        self.interface = ethernet::LEN + mtu;
+        let was = std::mem::replace(&mut self.interface, ethernet::LEN + mtu);
+        if self.interface < was.min(self.asked) {
+            tracing::warn!(
+                "udp: the interface carries packets of {mtu} bytes now: longer ones of connections that are up are lost until it carries more"
+            );
+        }
     }
 
     /// The longest frame.

@@ -22,12 +22,13 @@
 //! The kernel reports what became of packets (`IP_RECVERR`). A host whose process is gone says that no socket has the port: the engine
 //! ends the connection. A longer packet than a path carries shortens what connections are made with from
 //! then on, for a while. Both are believed only where the message quotes a packet that waits to be acknowledged. Whatever else is wrong, an interface that is down or a route that is missing, is as a cable that is cut: frames are lost
-//! until it is mended.
+//! until it is mended. An address that the host has no more is named in the log ([`own_address`]).
 
 mod changes;
 mod interface;
 mod lengths;
 mod open;
+mod own_address;
 mod rx_queue;
 mod socket;
 pub mod station;
@@ -52,6 +53,7 @@ pub use rx_queue::UdpFrame;
 
 use changes::IcrcChanges;
 use lengths::Lengths;
+use own_address::OwnAddress;
 use rx_queue::{BarePacket, RxQueue};
 use socket::{FailedPacket, KernelSocket, MESSAGES, SendFailure};
 use tx_queue::{Heading, TxQueue};
@@ -70,6 +72,7 @@ pub struct UdpLink {
     rx: RxQueue,
     tx: TxQueue,
     headings: Headings,
+    own_address: OwnAddress,
     changes: IcrcChanges,
     /// Frames that have failed, and that the engine has not taken yet.
     failed: VecDeque<FailedFrame>,
@@ -376,7 +379,7 @@ impl Link for UdpLink {
             self.lengths.forget_old(now);
             self.take_failures();
         }
-        LinkState::Up
+        self.own_address.state(now)
     }
 
     fn stats(&self) -> LinkStats {

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::changes::IcrcChanges;
 use super::lengths::{LEAST_MTU, Lengths};
+use super::own_address::OwnAddress;
 use super::rx_queue::RxQueue;
 use super::socket::{KernelSocket, SocketDuty};
 use super::tx_queue::TxQueue;
@@ -146,6 +147,7 @@ impl UdpLink {
             rx: RxQueue::new(headers_of(ip)),
             tx: TxQueue::new(offload.gso),
             headings: Headings { own, mac },
+            own_address: OwnAddress::new(ip),
             changes: IcrcChanges::new(),
             failed: VecDeque::new(),
             full_since: None,

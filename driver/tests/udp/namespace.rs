@@ -1,0 +1,45 @@
+//! Tests that change interfaces: each runs once more, in a network namespace and with rights of its own.
+
+use std::process::Command;
+
+const MARK: &str = "ROCI_TEST_NAMESPACE";
+
+/// Whether this is the run in a namespace; elsewhere that run is made, and judged.
+pub(super) fn is_inside(test: &str) -> bool {
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let unshared = || {
+        let mut command = Command::new("unshare");
+        command.arg("-Urn");
+        command
+    };
+    let trial = unshared().args(["ip", "link", "set", "lo", "up"]).output();
+    let refusal = match trial {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(refusal) = refusal {
+        eprintln!("SKIPPED: {test}: no namespace: {refusal}");
+        return false;
+    }
+    let own = std::env::current_exe().expect("this program");
+    let mut inside = unshared();
+    inside.args(["sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]).arg(own).args(["--exact", test, "--nocapture"]);
+    let output = inside.env(MARK, "1").output().expect("unshare has worked just now");
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{test}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+/// Changes what packets the loopback interface carries.
+pub(super) fn set_mtu(mtu: usize) {
+    let mtu = mtu.to_string();
+    let status = Command::new("ip").args(["link", "set", "lo", "mtu", &mtu]).status().expect("ip starts");
+    assert!(status.success(), "MTU {mtu}");
+}
