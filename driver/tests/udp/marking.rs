@@ -1,4 +1,4 @@
-//! A link whose packets a switch on the way marks, when it is told to.
+//! A link whose packets a switch on the way marks, when it is asked to.
 
 use std::cell::Cell;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Messages that are received from whoever sends first.
+//! Messages that are received from the peer that sends first.
 //!
 //! Receives from any source and receives from a named peer must not ask for the same tags: each could take the message that the
 //! other one waits for. So the messages with the lowest tags are received from any source. A fast peer may be a round ahead; so

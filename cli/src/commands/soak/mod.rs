@@ -179,7 +179,7 @@ struct SoakMessage {
     content: u64,
 }
 
-/// A receive that is posted: the message of a named peer, or of whoever sends first.
+/// A receive that is posted: the message of a named peer, or of the one that sends first.
 struct SoakReceive {
     request: Request,
     awaited: SoakExpectation,
