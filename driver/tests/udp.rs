@@ -183,7 +183,7 @@ fn of_two_at_one_address_the_second_has_a_port_of_its_own() {
     assert_eq!(
         taken,
         format!(
-            "udp: another process has port 4791 of {ip}: use another address, or leave the port out and give peers the one that is taken"
+            "udp: another process has port 4791 of {ip}: end it ('ss -ulnp' shows it) or use another address; a peer that finds us by RDMA-CM needs this port, others may have any: leave it out"
         )
     );
     assert_moves_everything(&mut connected(ends, [params(), params()]));

@@ -276,7 +276,7 @@ impl SharedBoard {
         guest.generation = state.come(rank);
         let others = state.gone.iter().filter(|&(&gone, _)| gone != rank);
         others.for_each(|(_, line)| guest.outbox.tell(line.clone()));
-        Ok(guest.generation.to_string())
+        Ok(format!("{} {}", guest.generation, self.size))
     }
 
     fn put(&self, generation: u64, key: &str, value: &str) -> Result<String, RequestRefusal> {

@@ -148,9 +148,12 @@ impl Job {
         let mut job = Self { numbers, place: path, dialogue, generation: 0, signal: None, _membership: None };
         match job.dialogue.ask(format!("hello {rank} {}", token.as_str()).trim_end()) {
             Ok(answer) => {
-                let strange = |_| JobError::Failed(format!("the launcher said 'ok {answer}'"));
-                job.generation = answer.parse().map_err(strange)?;
-                Ok(job)
+                let numbers =
+                    answer.split_once(' ').and_then(|(ours, all)| Some((ours.parse().ok()?, all.parse().ok()?)));
+                let strange = || JobError::Failed(format!("the launcher said 'ok {answer}'"));
+                let (generation, ranks) = numbers.ok_or_else(strange)?;
+                job.generation = generation;
+                if size == ranks { Ok(job) } else { Err(JobError::OtherSize { rank, size, ranks }) }
             }
             Err(JobError::Failed(reason)) => Err(JobError::Refused { rank, reason }),
             Err(error) => Err(error),
@@ -360,6 +363,14 @@ mod tests {
         });
         assert_eq!(value.expect("it came"), "here");
         assert_eq!(first.get("late").expect("it is there"), "here");
+    }
+
+    #[test]
+    fn a_rank_of_a_job_of_another_size_is_refused() {
+        let (_directory, place) = place();
+        let (_board, token) = board(&place);
+        let refused = Job::connect(&place, &token, 0, 3, Duration::from_secs(10)).err().expect("the board has two");
+        assert_eq!(refused.to_string(), "rank 0 was started as one of 3 (ROCI_SIZE=3), and its job has 2");
     }
 
     #[test]

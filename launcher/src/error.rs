@@ -11,7 +11,9 @@ use crate::Rank;
 #[non_exhaustive]
 pub enum JobError {
     /// The variables are not there.
-    #[error("{0} is not set: start this program with 'roci run -n N PROGRAM', or with mpiexec, mpirun or srun")]
+    #[error(
+        "{0} is not set: start this program with 'roci run -n N PROGRAM', or with mpiexec, mpirun or srun; by hand, 'roci board' prints what to set"
+    )]
     NotInJob(&'static str),
     /// The launcher starts more ranks than a job may have, or none.
     #[error("the launcher has started {0} ranks: a job has 1 to 1024")]
@@ -55,6 +57,16 @@ pub enum JobError {
         rank: Rank,
         /// Why.
         reason: String,
+    },
+    /// The job has another number of ranks than this one was started with.
+    #[error("rank {rank} was started as one of {size} (ROCI_SIZE={size}), and its job has {ranks}")]
+    OtherSize {
+        /// Which one.
+        rank: Rank,
+        /// How many it knows of.
+        size: usize,
+        /// How many there are.
+        ranks: usize,
     },
     /// The launcher did not answer in time.
     #[error("the launcher did not answer within {0} s: a peer is missing")]

@@ -1,5 +1,6 @@
 //! Events for the application.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
 
@@ -11,7 +12,7 @@ use crate::wire::cm::{RejReason, ServiceId};
 const CAPACITY: usize = 196;
 
 /// The other side's private data. Messages do not say how much of it counts: unused bytes are zeros.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     len: u8,
     bytes: [u8; CAPACITY],
@@ -30,6 +31,14 @@ impl PrivateData {
         let mut bytes = [0; CAPACITY];
         bytes[..len].copy_from_slice(&data[..len]);
         Self { len: len as u8, bytes }
+    }
+}
+
+/// Without the zeros at the end.
+impl fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = self.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        write!(f, "{:?}", self.get(..used).unwrap_or_default())
     }
 }
 

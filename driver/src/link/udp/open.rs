@@ -51,7 +51,7 @@ pub enum UdpError {
     LinkLocal(IpAddr),
     /// Another process has the port.
     #[error(
-        "udp: another process has port {1} of {0}: use another address, or leave the port out and give peers the one that is taken"
+        "udp: another process has port {1} of {0}: end it ('ss -ulnp' shows it) or use another address; a peer that finds us by RDMA-CM needs this port, others may have any: leave it out"
     )]
     Taken(IpAddr, u16),
     /// No port is free.

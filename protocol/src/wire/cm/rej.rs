@@ -23,7 +23,7 @@ struct RejView {
 const_assert_eq!(size_of::<RejView>(), BODY_LEN);
 
 /// Why a connection is refused (IBTA table 109; the names are those of Linux's `ib_cm_rej_reason`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RejReason(pub u16);
 
 macro_rules! reasons {
@@ -75,6 +75,12 @@ reasons! {
     INVALID_FLOW_LABEL = 32, "invalid_flow_label";
     INVALID_ALT_FLOW_LABEL = 33, "invalid_alt_flow_label";
     VENDOR_OPTION_NOT_SUPPORTED = 35, "vendor_option_not_supported";
+}
+
+impl fmt::Debug for RejReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for RejReason {
