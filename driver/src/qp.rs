@@ -424,7 +424,8 @@ impl WakeTimes {
 pub(crate) struct QpTable {
     slots: Vec<QpEntry>,
     free: Vec<u32>,
-    dice: StdRng,
+    /// Thrown for a new queue pair alone, and large.
+    dice: Box<StdRng>,
     /// The names of peers, for the log, by queue pair.
     labels: BTreeMap<Qpn, Box<str>>,
 }
@@ -447,8 +448,8 @@ impl QpEntry {
 }
 
 impl QpTable {
-    pub(crate) const fn new(dice: StdRng) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), dice, labels: BTreeMap::new() }
+    pub(crate) fn new(dice: StdRng) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), dice: Box::new(dice), labels: BTreeMap::new() }
     }
 
     /// A number for a new queue pair, one of those that lead to its link, and its first PSN; `None` where all are in use.
