@@ -6,6 +6,7 @@ mod capture;
 mod commands;
 mod failure;
 mod first_process;
+mod log;
 mod options;
 mod output;
 mod resources;
@@ -29,7 +30,9 @@ fn main() -> ExitCode {
         output::complain(format!("{given} means nothing without {missing}{}", hint()));
         return ExitCode::from(2);
     }
-    start_log();
+    // What has started a rank or an agent has read the same environment.
+    let is_started = matches!(cli.command, RociCommand::Rank(_) | RociCommand::Agent);
+    log::start(is_started || std::env::var_os(roci_launcher::RANK).is_some());
     match run(cli.command) {
         Ok(code) => code,
         Err(failure) => failure.report(),
@@ -93,11 +96,4 @@ fn hint() -> String {
     let command = std::env::args().nth(1).filter(|word| commands::manual::has_command(word));
     let help = command.map_or_else(|| "roci --help".to_owned(), |name| format!("roci {name} --help"));
     format!(" (see '{help}')")
-}
-
-/// The log goes to stderr; `RUST_LOG` chooses what it says.
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }

@@ -2,12 +2,16 @@
 
 mod common;
 
-use std::process::{Child, Stdio};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{alone, children, command, finish, rank_pid, roci};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+/// What clears a terminal.
+const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// What the workers of these processes publish, once each does.
 fn published(pids: &[u32]) -> Vec<Value> {
@@ -55,11 +59,99 @@ fn a_running_job_is_seen_with_its_counters_rates_and_what_it_waits_for() {
     assert_eq!(cells[..4], [pid.as_str(), "0/2", "roci", "memif"], "{page}");
     assert!(cells[4].parse::<u64>().is_ok_and(|rate| rate > 0), "messages a second: {page}");
     assert!(page.contains("rank 1: connected"), "{page}");
-    let metrics = roci(&["stat", "--prometheus"]).succeeded().stdout;
-    assert!(metrics.contains(&format!("roci_worker_tx_eager_total{{pid=\"{pid}\",rank=\"0\"")), "{metrics}");
+    assert!(page.contains(&format!("\n{pid} rank 0: peers, those that wait first\n")), "{page}");
     end(job);
     let line = roci(&["stat", &pid]).failed_with_one_line();
     assert!(line.contains(&format!("process {pid} publishes nothing")), "{line}");
+}
+
+/// The bound of a bucket and its count, as Prometheus has them of a worker.
+fn buckets(metrics: &str, metric: &str, pid: u32) -> Vec<(String, u64)> {
+    let of_worker = format!("roci_{metric}_bucket{{pid=\"{pid}\",");
+    let lines = metrics.lines().filter(|line| line.starts_with(&of_worker));
+    lines.map(|line| parse_bucket(line).unwrap_or_else(|| panic!("no bucket: {line}"))).collect()
+}
+
+fn parse_bucket(line: &str) -> Option<(String, u64)> {
+    let (bound, count) = line.split_once("le=\"")?.1.split_once("\"} ")?;
+    Some((bound.to_owned(), count.parse().ok()?))
+}
+
+/// A figure of a worker, as Prometheus has it.
+fn metric(metrics: &str, metric: &str, pid: u32, last_label: &str) -> Option<u64> {
+    let of_worker = format!("roci_{metric}{{pid=\"{pid}\",");
+    let mut lines = metrics.lines().filter(|line| line.starts_with(&of_worker));
+    lines.find_map(|line| line.split_once(&format!("{last_label}}} "))?.1.parse().ok())
+}
+
+#[test]
+fn peers_memory_and_histograms_are_data_in_json_and_for_prometheus() {
+    let _alone = alone();
+    let (job, ranks) = soak(&[]);
+    for row in published(&ranks) {
+        let counters = &row["counters"];
+        let peer = &counters[if row["rank"] == 0 { "peer1" } else { "peer0" }];
+        assert_eq!((&peer["connected"], &peer["gone"]), (&1.into(), &0.into()), "{row}");
+        assert!(peer["credits_granted"].as_u64() > Some(0) && peer["retransmitted_packets"].is_u64(), "{row}");
+        assert_eq!((&counters["peers"]["known"], &counters["peers"]["left_out"]), (&1.into(), &0.into()), "{row}");
+        assert!(counters["registration"]["misses"].is_u64(), "{row}");
+        let sizes = counters["message_bytes"].as_object().expect("a histogram");
+        let (mut count, mut most) = (0, 0);
+        for (bound, bucket) in sizes.iter().filter(|(bound, _)| *bound != "sum") {
+            count += bucket.as_u64().expect("a count");
+            most += bucket.as_u64().expect("a count") * bound.parse::<u64>().expect("a bound");
+        }
+        let sum = sizes["sum"].as_u64().expect("a sum");
+        assert!(count > 0 && sum > 0 && sum <= most, "{row}");
+        assert!(counters["round_trip_ns"]["sum"].as_u64() > Some(0), "{row}");
+    }
+    let metrics = roci(&["stat", "--prometheus"]).succeeded().stdout;
+    for &pid in &ranks {
+        assert!(metric(&metrics, "worker_tx_eager_total", pid, "").is_some_and(|count| count > 0), "{metrics}");
+        for histogram in ["message_bytes", "round_trip_ns"] {
+            let buckets = buckets(&metrics, histogram, pid);
+            assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{buckets:?}");
+            let (bound, all) = buckets.last().expect("there are buckets");
+            assert!(bound == "+Inf" && *all > 0, "{buckets:?}");
+            assert_eq!(metric(&metrics, &format!("{histogram}_count"), pid, ""), Some(*all), "{metrics}");
+            assert!(metric(&metrics, &format!("{histogram}_sum"), pid, "") > Some(*all), "{metrics}");
+        }
+    }
+    assert!(metric(&metrics, "peer_credits_granted", ranks[0], "peer=\"1\"") > Some(0), "{metrics}");
+    assert!(metrics.contains("# TYPE roci_peer_credits gauge\n"), "{metrics}");
+    end(job);
+}
+
+/// On a terminal of few rows a page is drawn again and again, each no longer than the terminal.
+#[test]
+fn on_a_terminal_the_page_is_drawn_again_until_it_is_interrupted() {
+    let _alone = alone();
+    let line = format!("stty rows 4 cols 80; exec {} stat --wide --interval 1", env!("CARGO_BIN_EXE_roci"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        println!("SKIPPED: script(1) is not installed");
+        return;
+    };
+    let (job, _) = soak(&[]);
+    let mut shown = String::new();
+    let mut out = script.stdout.take().expect("a pipe");
+    // Each page begins with what clears the terminal: two are whole once the third has begun.
+    while shown.matches(CLEAR).count() < 3 {
+        let mut bytes = [0; 4096];
+        let count = out.read(&mut bytes).expect("a pipe");
+        assert!(count > 0, "it has ended: {shown}");
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    // Who types Control-C interrupts it.
+    script.stdin.take().expect("a pipe").write_all(b"\x03").expect("a terminal");
+    script.wait().expect("a child of ours");
+    end(job);
+    let pages: Vec<_> = shown.split(CLEAR).skip(1).take(2).collect();
+    for page in pages {
+        let lines: Vec<_> = page.lines().collect();
+        assert!(lines[0].trim_start().starts_with("PID ") && lines.len() < 4, "{page:?}");
+    }
 }
 
 #[test]

@@ -46,6 +46,23 @@ fn mistakes_on_the_command_line_are_one_line_and_status_2() {
     }
 }
 
+/// What would be silence is one line, and the command goes on.
+#[test]
+fn a_log_that_is_asked_for_in_error_is_one_line() {
+    for text in ["debgu", "roci_driver=loud"] {
+        let mut info = command(&["info", "--protocols"]);
+        info.env("RUST_LOG", text).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let ended = finish(info.spawn().expect("roci starts")).succeeded();
+        let lines: Vec<_> = ended.stderr.lines().collect();
+        assert!(lines.len() == 1 && lines[0].starts_with(&format!("roci: RUST_LOG={text}: ")), "{lines:?}");
+    }
+    // Ranks do not repeat what their launcher has said.
+    let mut job = command(&["run", "-n", "2", "roci", "info", "--protocols"]);
+    job.env("RUST_LOG", "debgu").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = finish(job.spawn().expect("roci starts")).succeeded();
+    assert_eq!(ended.stderr.matches("RUST_LOG=debgu").count(), 1, "{}", ended.stderr);
+}
+
 #[test]
 fn a_server_for_perftest_says_what_it_cannot_be() {
     for (arguments, complaint) in [

@@ -1,5 +1,6 @@
 //! Queue pairs: handles, parameters, and the slab that holds them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
@@ -423,7 +424,10 @@ impl WakeTimes {
 pub(crate) struct QpTable {
     slots: Vec<QpEntry>,
     free: Vec<u32>,
-    dice: StdRng,
+    /// Thrown for a new queue pair alone, and large.
+    dice: Box<StdRng>,
+    /// The names of peers, for the log, by queue pair.
+    labels: BTreeMap<Qpn, Box<str>>,
 }
 
 /// An entry of the table; it is free without a queue pair.
@@ -444,8 +448,8 @@ impl QpEntry {
 }
 
 impl QpTable {
-    pub(crate) const fn new(dice: StdRng) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), dice }
+    pub(crate) fn new(dice: StdRng) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), dice: Box::new(dice), labels: BTreeMap::new() }
     }
 
     /// A number for a new queue pair, one of those that lead to its link, and its first PSN; `None` where all are in use.
@@ -480,7 +484,19 @@ impl QpTable {
         entry.name = 0;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index as u32);
+        self.labels.remove(&qp.0);
         entry.slot.take()
+    }
+
+    /// Names the peer of a queue pair, where there is one.
+    pub(crate) fn label(&mut self, qp: QueuePair, label: &str) {
+        if self.get(qp.0).is_some() {
+            self.labels.insert(qp.0, label.into());
+        }
+    }
+
+    pub(crate) fn label_of(&self, qp: QueuePair) -> Option<&str> {
+        self.labels.get(&qp.0).map(|label| &**label)
     }
 
     #[inline]

@@ -310,7 +310,7 @@ pub(crate) struct StatOptions {
     /// Also what each worker waits for, its peers, and histograms
     #[arg(long)]
     pub(crate) wide: bool,
-    /// Print one page, and end; so it is in a pipe
+    /// Print one page and end, as a pipe gets it too
     #[arg(long)]
     pub(crate) once: bool,
     /// Seconds between two pages, over which rates are measured

@@ -251,6 +251,16 @@ impl<L: Link> Engine<L> {
         self.qps.get(qp.0).map(|slot| slot.flow.is_sealed())
     }
 
+    /// Names the peer of a queue pair, for the log. A queue pair that was destroyed has no name.
+    pub fn label_qp(&mut self, qp: QueuePair, label: &str) {
+        self.qps.label(qp, label);
+    }
+
+    /// The counters of a queue pair; `None` where it was destroyed.
+    pub fn qp_stats(&self, qp: QueuePair) -> Option<rc::Stats> {
+        self.qps.get(qp.0).map(|slot| *slot.rc.stats())
+    }
+
     /// Work requests of a queue pair's send queue that have not ended.
     pub fn sends_outstanding(&self, qp: QueuePair) -> usize {
         self.qps.get(qp.0).map_or(0, |slot| slot.rc.sends_outstanding())

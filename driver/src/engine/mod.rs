@@ -213,7 +213,7 @@ impl<L: Link> Engine<L> {
     /// The engine's counters, with those of all queue pairs added up.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats.clone();
-        stats.queue_pairs = stats.ended;
+        stats.queue_pairs = *stats.ended;
         stats.events_lost = self.events.lost;
         self.datagrams.values().for_each(|datagrams| stats.datagrams.add(datagrams.ud.stats()));
         self.qps.iter().for_each(|slot| stats.queue_pairs.add(slot.rc.stats()));

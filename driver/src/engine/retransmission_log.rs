@@ -21,13 +21,14 @@ impl<L: Link> Engine<L> {
         if let Some(before) = before
             && let Some(slot) = self.qps.get(qp.0)
         {
-            log(slot, before, slot.rc.stats());
+            log(slot, self.qps.label_of(qp), before);
         }
     }
 }
 
 #[cold]
-fn log(slot: &ConnectedQp, before: &Stats, now: &Stats) {
+fn log(slot: &ConnectedQp, label: Option<&str>, before: &Stats) {
+    let now = slot.rc.stats();
     let causes = [
         (before.packet_seq_err, now.packet_seq_err, "the peer misses packets (NAK): they are sent again"),
         (before.implied_nak_seq_err, now.implied_nak_seq_err, "a response is missing: it is asked for again"),
@@ -42,6 +43,10 @@ fn log(slot: &ConnectedQp, before: &Stats, now: &Stats) {
         ),
     ];
     for (_, _, cause) in causes.into_iter().filter(|(before, now, _)| now > before) {
-        tracing::debug!("queue pair {} to {}: {cause}", slot.qp.qpn(), slot.flow.destination_ip());
+        let (qpn, ip) = (slot.qp.qpn(), slot.flow.destination_ip());
+        match label {
+            Some(peer) => tracing::debug!("{peer} (queue pair {qpn} to {ip}): {cause}"),
+            None => tracing::debug!("queue pair {qpn} to {ip}: {cause}"),
+        }
     }
 }

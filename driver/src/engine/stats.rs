@@ -37,7 +37,8 @@ pub struct EngineStats {
     pub datagrams: ud::Stats,
     /// The counters of all queue pairs, past and present.
     pub queue_pairs: rc::Stats,
-    pub(super) ended: rc::Stats,
+    /// Those of past ones alone: only an end touches them.
+    pub(super) ended: Box<rc::Stats>,
     /// Round trips of packets that asked for an acknowledgement, in nanoseconds, without what the peer says that it waited.
     pub round_trips: Histogram,
 }

@@ -68,6 +68,8 @@ pub(crate) struct PeerTx {
     pub(crate) stream_waits: bool,
     /// The lane whose credits are given back next.
     pub(crate) next_return: usize,
+    /// Messages have waited for credits since that was last logged.
+    pub(super) has_stalled: bool,
     /// Whether it waits for a send buffer.
     pub(super) starved: Starved,
 }

@@ -9,6 +9,8 @@ use super::peer::PeerId;
 pub(crate) struct Ready {
     /// Peers that have found no send buffer, in the order in which they looked. Each is in it once.
     starved: VecDeque<PeerId>,
+    /// Peers to which messages have waited for credits, of which the log is to say when some have come. Each is in it once.
+    stalled: Vec<PeerId>,
     /// A receive buffer has come back while somewhere a receive lacks one.
     has_receive_buffers: bool,
     /// Messages without a receive take less memory than before.
@@ -36,6 +38,22 @@ impl Ready {
     #[inline]
     pub(crate) fn starved(&self) -> usize {
         self.starved.len()
+    }
+
+    /// Messages to a peer wait for credits, and it is not in the list.
+    pub(super) fn note_stalled(&mut self, peer: PeerId) {
+        self.stalled.push(peer);
+    }
+
+    /// Whether the log is to say of a peer when credits have come.
+    #[inline]
+    pub(crate) fn are_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Keeps those that still wait.
+    pub(super) fn retain_stalled(&mut self, mut waits: impl FnMut(PeerId) -> bool) {
+        self.stalled.retain(|&peer| waits(peer));
     }
 
     /// A receive buffer has come back, and somewhere a receive lacks one.

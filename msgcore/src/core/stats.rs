@@ -2,13 +2,16 @@
 
 macro_rules! counters {
     ($($(#[doc = $meaning:literal])* $name:ident,)*) => {
-        /// Plain counters; they only rise, but for `vbufs`.
+        /// Plain counters; they only rise, but for those in [`Self::GAUGES`].
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct WorkerStats {
             $($(#[doc = $meaning])* pub $name: u64,)*
         }
 
         impl WorkerStats {
+            /// Those of them that may fall.
+            pub const GAUGES: &[&str] = &["vbufs"];
+
             /// Every counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()

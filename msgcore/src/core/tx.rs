@@ -173,10 +173,33 @@ impl<L: Link> Core<L> {
     pub(crate) fn has_send_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> bool {
         match self.send_room(peer, lane, vbufs, is_admitted) {
             SendRoom::Yes => return true,
-            SendRoom::NoCredit => self.stats.credit_stalls += 1,
+            SendRoom::NoCredit => self.note_credit_stall(peer),
             SendRoom::NoBuffer => self.stats.buffer_stalls += 1,
         }
         false
+    }
+
+    /// Messages to a peer wait for credits. That is logged once, until some have come.
+    #[cold]
+    fn note_credit_stall(&mut self, peer: &mut Peer) {
+        self.stats.credit_stalls += 1;
+        if !std::mem::replace(&mut peer.tx.has_stalled, true) {
+            self.ready.note_stalled(peer.id);
+            tracing::debug!("{}: messages to it wait for credits", peer.id);
+        }
+    }
+
+    /// Logs to which peers messages waited for credits that have come. The path of messages does not look at that.
+    #[cold]
+    pub(crate) fn note_credits_back(&mut self, peers: &mut Peers) {
+        self.ready.retain_stalled(|id| {
+            let Some(peer) = peers.live_mut(id) else { return false };
+            peer.tx.has_stalled = !peer.lanes.iter().all(|lane| lane.credits.for_requests() > 0);
+            if !peer.tx.has_stalled {
+                tracing::debug!("{id}: credits for messages to it have come");
+            }
+            peer.tx.has_stalled
+        });
     }
 
     fn send_room(&mut self, peer: &mut Peer, lane: usize, vbufs: usize, is_admitted: bool) -> SendRoom {

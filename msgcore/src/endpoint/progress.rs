@@ -97,6 +97,9 @@ impl<L: Link> Endpoint<L> {
         if self.services.tag.claims.is_any_dropped() {
             self.discard_dropped();
         }
+        if self.core.ready.are_stalled() {
+            self.core.note_credits_back(&mut self.peers);
+        }
         let lacks_memory = self.core.receives.are_missing()
             || self.core.ready.starved() > 0
             || self.core.unexpected_budget.is_withholding();

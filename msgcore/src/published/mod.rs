@@ -6,10 +6,13 @@
 //! meanwhile: the age of what is there says so.
 //!
 //! It is text: a line `roci-stat VERSION NUMBER`, a line `NAME VALUE` for each fact, a line `SCOPE NAME VALUE` for
-//! each counter, the same for each bucket of a histogram (its name is the most that a value in it may be), lines `report TEXT`, and a line `end NUMBER`. Where the two numbers differ a writer was at work.
+//! each counter, the same for each bucket of a histogram (its name is the most that a value in it may be) and for the sum of its
+//! values, lines `report TEXT`, and a line `end NUMBER`. Where the two numbers differ a writer was at work.
 
+mod peers;
 mod writer;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -17,8 +20,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use roci_driver::RegistrationStats;
 use rustix::fs::OFlags;
 
+use crate::core::stats::WorkerStats;
+
+pub(crate) use peers::{OF_QUEUE_PAIRS, PeerFigures, PeersFigures, choose};
 pub(crate) use writer::{StatsFacts, StatsWriter};
 
 /// The memory's name, and the beginning of what a descriptor of it is called.
@@ -46,7 +53,7 @@ pub struct PublishedStats {
     pub device: String,
     /// When this was written, since 1970.
     pub written: Duration,
-    /// Counters, by whose they are (`worker`, `engine`, `port0` and so on) and name.
+    /// Counters, by whose they are (`worker`, `engine`, `registration`, `port0`, `peer0` and so on) and name.
     pub counters: BTreeMap<(String, String), u64>,
     /// What it has under way, and its peers, a line each.
     pub report: Vec<String>,
@@ -114,6 +121,12 @@ impl PublishedStats {
     pub const SIZES: &str = "message_bytes";
     /// The scope of round trips of acknowledged packets, in nanoseconds.
     pub const ROUND_TRIPS: &str = "round_trip_ns";
+    /// The name of the sum of a histogram's values, among its buckets.
+    pub const SUM: &str = "sum";
+    /// The scope of the application's registered memory.
+    pub const REGISTRATION: &str = "registration";
+    /// The scope of what is known of the peers together.
+    pub const PEERS: &str = "peers";
 
     /// The buckets of a histogram, by its scope: the most that a value in one may be, and how many it has.
     pub fn histogram(&self, scope: &str) -> Vec<(u64, u64)> {
@@ -122,6 +135,36 @@ impl PublishedStats {
             of_scope.filter_map(|((_, most), count)| Some((most.parse().ok()?, *count))).collect();
         buckets.sort_unstable();
         buckets
+    }
+
+    /// Whether what has this name may fall; all others only rise.
+    pub fn is_gauge(scope: &str, name: &str) -> bool {
+        let gauges = match scope {
+            "worker" => WorkerStats::GAUGES,
+            Self::REGISTRATION => RegistrationStats::GAUGES,
+            Self::PEERS => PeersFigures::GAUGES,
+            scope if Self::peer_of(scope).is_some() => PeerFigures::GAUGES,
+            _ => &[],
+        };
+        gauges.contains(&name)
+    }
+
+    /// The peer that a scope is of: its rank, or slot and generation where it has none.
+    pub fn peer_of(scope: &str) -> Option<&str> {
+        scope.strip_prefix("peer").filter(|peer| peer.starts_with(|sign: char| sign.is_ascii_digit()))
+    }
+
+    /// The peers whose figures there are, as [`Self::peer_of`] has them, those that wait first.
+    pub fn peers(&self) -> Vec<&str> {
+        let mut peers: Vec<_> = self.counters.keys().filter_map(|(scope, _)| Self::peer_of(scope)).collect();
+        peers.dedup();
+        let figure = |peer: &str, name| self.counter(&format!("peer{peer}"), name);
+        let number = |peer: &str| peer.split('.').filter_map(|part| part.parse::<u64>().ok()).collect::<Vec<_>>();
+        peers.sort_by_cached_key(|peer| {
+            let waits = (figure(peer, "messages_queued"), figure(peer, "work_requests_in_flight"));
+            (Reverse(waits), number(peer))
+        });
+        peers
     }
 
     /// A counter of all ports together.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use roci_protocol::Histogram;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{NAME, VERSION, since_1970};
+use super::{NAME, PublishedStats, VERSION, since_1970};
 
 /// What does not change.
 pub(crate) struct StatsFacts {
@@ -74,11 +74,12 @@ impl StatsWriter {
         }
     }
 
-    /// Adds a histogram: a counter for each bucket, whose name is the most that a value in it may be.
+    /// Adds a histogram: a counter for each bucket, whose name is the most that a value in it may be, and the sum of all values.
     pub(crate) fn histogram(text: &mut String, scope: &str, histogram: &Histogram) {
         for (most, count) in histogram.iter() {
             let _ = writeln!(text, "{scope} {most} {count}");
         }
+        let _ = writeln!(text, "{scope} {} {}", PublishedStats::SUM, histogram.sum());
     }
 
     /// Adds a line that people read.

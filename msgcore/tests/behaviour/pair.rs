@@ -1,7 +1,7 @@
 //! Two workers over a simulated wire: protocols, ordering, credits, truncation, a cut wire.
 
 use roci_msgcore::{OpError, Pattern, SendOptions, Source, Tag, TagMatch};
-use roci_testkit::World as _;
+use roci_testkit::{World as _, logged};
 
 use super::common::{World, pattern};
 
@@ -107,6 +107,44 @@ fn receives_from_any_source_find_their_messages_among_thousands() {
     for send in sends {
         pair.wait(0, send).expect("sent");
     }
+}
+
+/// A peer that takes nothing has no credits left, and then has them again: either is logged once, with its name.
+#[test]
+fn the_log_says_which_peers_credits_are_used_up_and_when_they_come_back() {
+    let mut pair = World::pair(&[("credits", "2"), ("vbuf_size", "256")]);
+    let lines = logged(|| {
+        let sends: Vec<_> = (0..20).map(|mark| pair.send(0, mark, &pattern(100, 7))).collect();
+        for mark in 0..20 {
+            let receive = pair.recv(1, Tag::new(mark), 100);
+            pair.expect(1, receive, &pattern(100, 7));
+        }
+        for send in sends {
+            pair.wait(0, send).expect("sent");
+        }
+        // A look at what is seldom looked at.
+        pair.steps(2_000);
+    });
+    assert!(pair.workers[0].stats().credit_stalls > 1);
+    let of_rank_1: Vec<_> = lines.iter().filter(|line| line.starts_with("DEBUG rank 1: ")).collect();
+    let at = |what: &str| of_rank_1.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(at("wait for credits") < at("credits for messages to it have come"), "{of_rank_1:?}");
+    let stalls = of_rank_1.iter().filter(|line| line.contains("wait for credits")).count() as u64;
+    assert!(stalls < pair.workers[0].stats().credit_stalls, "not each stall is logged: {stalls}");
+}
+
+#[test]
+fn what_is_sent_again_is_logged_with_the_name_of_its_peer() {
+    let mut pair = World::pair(&[("faults", "loss=0.1,seed=5"), ("ack_timeout_us", "100")]);
+    let bytes = pattern(200_000, 7);
+    let lines = logged(|| {
+        let receive = pair.recv(1, Tag::new(7), bytes.len());
+        let send = pair.send(0, 7, &bytes);
+        pair.expect(1, receive, &bytes);
+        pair.wait(0, send).expect("sent");
+    });
+    let is_named = |line: &&String| line.starts_with("DEBUG rank ") && line.contains(" (queue pair ");
+    assert!(lines.iter().any(|line| is_named(&line)), "{lines:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod prometheus;
 mod screen;
+mod tables;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

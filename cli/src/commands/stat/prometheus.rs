@@ -1,5 +1,8 @@
 //! Prometheus' text format, for an exporter that runs this command.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write as _;
 
 use roci_msgcore::PublishedStats;
@@ -7,15 +10,15 @@ use roci_msgcore::PublishedStats;
 /// A metric for each counter, with its worker as labels.
 pub(super) fn text(all: &[PublishedStats]) -> String {
     let keys = all.iter().flat_map(|stats| stats.counters.keys()).filter(|(scope, _)| !HISTOGRAMS.contains(&&**scope));
-    let mut names: Vec<_> = keys.map(|(scope, name)| (metric(scope, name), name)).collect();
-    names.sort_unstable();
-    names.dedup();
+    let mut metrics: Vec<_> = keys.map(|(scope, name)| (metric(scope, name), kind(scope, name))).collect();
+    metrics.sort_unstable();
+    metrics.dedup();
     let mut text = String::new();
-    for (metric, _) in &names {
-        let _ = writeln!(text, "# TYPE {metric} counter");
+    for (metric, kind) in &metrics {
+        let _ = writeln!(text, "# TYPE {metric} {kind}");
         for stats in all {
             for ((scope, name), value) in &stats.counters {
-                if self::metric(scope, name) == *metric {
+                if !HISTOGRAMS.contains(&&**scope) && self::metric(scope, name) == *metric {
                     let _ = writeln!(text, "{metric}{{{}}} {value}", labels(stats, scope));
                 }
             }
@@ -32,57 +35,56 @@ pub(super) fn text(all: &[PublishedStats]) -> String {
 }
 
 const HISTOGRAMS: [&str; 2] = [PublishedStats::SIZES, PublishedStats::ROUND_TRIPS];
+/// Buckets of a histogram before that of all values: the powers of two from 1 on. They are the same each time, or a bucket
+/// that is new would seem to have risen from nothing.
+const BUCKETS: u32 = 40;
 
 /// A histogram, whose buckets also have what the buckets before them have.
 fn histogram(text: &mut String, scope: &str, all: &[PublishedStats]) {
     let _ = writeln!(text, "# TYPE roci_{scope} histogram");
     for stats in all {
-        let (labels, mut sum) = (labels(stats, scope), 0);
-        for (most, count) in stats.histogram(scope) {
-            sum += count;
-            let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"{most}\"}} {sum}");
+        let (labels, buckets) = (labels(stats, scope), stats.histogram(scope));
+        let up_to = |bound: u64| buckets.iter().filter(|(most, _)| *most <= bound).map(|(_, count)| count).sum::<u64>();
+        for bound in (0..BUCKETS).map(|bucket| 1 << bucket) {
+            let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"{bound}\"}} {}", up_to(bound));
         }
-        let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"+Inf\"}} {sum}");
-        let _ = writeln!(text, "roci_{scope}_count{{{labels}}} {sum}");
+        let count = up_to(u64::MAX);
+        let _ = writeln!(text, "roci_{scope}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "roci_{scope}_sum{{{labels}}} {}", stats.counter(scope, PublishedStats::SUM));
+        let _ = writeln!(text, "roci_{scope}_count{{{labels}}} {count}");
     }
 }
 
-/// Ports have a metric together, and a label each.
+/// Ports have a metric together and a label each, and so have peers.
 fn metric(scope: &str, name: &str) -> String {
-    format!("roci_{}_{name}_total", if scope.starts_with("port") { "port" } else { scope })
+    let whose = if port_of(scope).is_some() {
+        "port"
+    } else if PublishedStats::peer_of(scope).is_some() {
+        "peer"
+    } else {
+        scope
+    };
+    let end = if PublishedStats::is_gauge(scope, name) { "" } else { "_total" };
+    format!("roci_{whose}_{name}{end}")
+}
+
+fn kind(scope: &str, name: &str) -> &'static str {
+    if PublishedStats::is_gauge(scope, name) { "gauge" } else { "counter" }
+}
+
+fn port_of(scope: &str) -> Option<&str> {
+    scope.strip_prefix("port")
 }
 
 fn labels(stats: &PublishedStats, scope: &str) -> String {
-    let port = scope.strip_prefix("port").map_or_else(String::new, |port| format!(",port=\"{port}\""));
-    let escaped = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"");
+    let port = port_of(scope).map_or_else(String::new, |port| format!(",port=\"{port}\""));
+    let peer = PublishedStats::peer_of(scope).map_or_else(String::new, |peer| format!(",peer=\"{peer}\""));
+    let escaped = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
     format!(
-        "pid=\"{}\",rank=\"{}\",program=\"{}\",device=\"{}\"{port}",
+        "pid=\"{}\",rank=\"{}\",program=\"{}\",device=\"{}\"{port}{peer}",
         stats.pid,
         stats.rank,
         escaped(&stats.program),
         escaped(&stats.device)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_counter_is_a_metric_with_its_worker_as_labels() {
-        let mut stats = PublishedStats::default();
-        (stats.pid, stats.program) = (7, "a \"b\"".into());
-        for (scope, name, value) in [("worker", "tx_eager", 3), ("port0", "tx_bytes", 10), ("port1", "tx_bytes", 20)] {
-            stats.counters.insert((scope.into(), name.into()), value);
-        }
-        let text = text(&[stats]);
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "# TYPE roci_port_tx_bytes_total counter");
-        assert!(lines[1].ends_with("port=\"0\"} 10") && lines[2].ends_with("port=\"1\"} 20"), "{text}");
-        assert!(
-            lines.contains(&"roci_worker_tx_eager_total{pid=\"7\",rank=\"0\",program=\"a \\\"b\\\"\",device=\"\"} 3"),
-            "{text}"
-        );
-        assert_eq!(text.matches("# TYPE roci_port_tx_bytes_total").count(), 1);
-    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use roci_msgcore::PublishedStats;
 
+use super::tables;
 use crate::output;
 use crate::troubles::TROUBLES;
 
@@ -41,6 +42,8 @@ impl Screen {
         if self.is_wide {
             for stats in &now {
                 report(&mut page, stats);
+                tables::peers(&mut page, stats);
+                tables::registration(&mut page, stats);
                 histogram(&mut page, stats, "messages sent, by size", PublishedStats::SIZES, output::bytes);
                 histogram(&mut page, stats, "round trips", PublishedStats::ROUND_TRIPS, output::nanoseconds);
             }
@@ -128,17 +131,13 @@ fn troubles(stats: &PublishedStats, before: Option<&PublishedStats>, is_wide: bo
     if stats.age() > STALE {
         add(&format!("silent for {} s: it computes, is stopped, or hangs", stats.age().as_secs()));
     }
-    let engine_and_worker = TROUBLES.map(|(scope, name, meaning)| {
-        (name, meaning, stats.counter(scope, name), before.map(|before| before.counter(scope, name)))
-    });
-    let missed = (
-        "rx_missed",
-        "a full receive buffer dropped frames",
-        stats.of_ports("rx_missed"),
-        before.map(|before| before.of_ports("rx_missed")),
-    );
-    for (name, meaning, value, before) in engine_and_worker.into_iter().chain([missed]) {
-        let rise = before.map_or(0, |before| value.saturating_sub(before));
+    for (scope, name, meaning) in TROUBLES {
+        let of = |stats: &PublishedStats| match scope {
+            "port" => stats.of_ports(name),
+            _ => stats.counter(scope, name),
+        };
+        let value = of(stats);
+        let rise = before.map_or(0, |before| value.saturating_sub(of(before)));
         if rise > 0 || is_wide && value > 0 {
             add(&format!("{name} {value} (+{rise}): {meaning}"));
         }
@@ -197,6 +196,7 @@ mod tests {
         for (most, count) in [("64", 30), ("8", 10)] {
             stats.counters.insert((PublishedStats::SIZES.into(), most.into()), count);
         }
+        stats.counters.insert(("peer1".into(), "connected".into()), 1);
         stats.report = vec!["rank 0 of 2: 1 requests under way".into()];
         stats
     }
@@ -217,7 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_page_has_all_troubles_and_what_is_waited_for() {
+    fn troubles_of_memory_and_of_all_ports_are_seen_too() {
+        let (before, mut now) = (stats(1, 10, 0), stats(2, 10, 0));
+        for (scope, name, value) in
+            [("registration", "invalidations", 5), ("port0", "rx_missed", 2), ("port1", "rx_missed", 3)]
+        {
+            now.counters.insert((scope.into(), name.into()), value);
+        }
+        let page = Screen::new(vec![before], false).update(vec![now]);
+        let unwrapped = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unwrapped.contains("invalidations 5 (+5): registered memory was unmapped"), "{page}");
+        assert!(unwrapped.contains("rx_missed 5 (+5): a full receive buffer dropped frames"), "{page}");
+    }
+
+    #[test]
+    fn a_wide_page_has_all_troubles_what_is_waited_for_and_the_peers() {
         let page = Screen::new(Vec::new(), true).update(vec![stats(1, 10, 0)]);
         assert!(
             page.contains("retransmitted_packets 4 (+0)") && page.contains("\nrank 0 of 2: 1 requests under way"),
@@ -227,5 +241,6 @@ mod tests {
         let sizes: Vec<_> = page.lines().filter(|line| line.contains("up to")).collect();
         assert!(sizes[0].contains("8 B           10  25.0 % ########"), "the smaller first: {page}");
         assert!(sizes[1].contains("64 B           30  75.0 %"), "{page}");
+        assert!(page.contains("\n            1 connected"), "{page}");
     }
 }

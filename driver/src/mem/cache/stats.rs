@@ -37,6 +37,9 @@ pub struct RegistrationStats {
 }
 
 impl RegistrationStats {
+    /// Those of them that may fall.
+    pub const GAUGES: &[&str] = &["regions", "bytes_registered"];
+
     /// Returns the number of pieces of memory that the application adopted.
     pub fn adopted(&self) -> u64 {
         self.hits_fast + self.hits_slow + self.misses + self.bypassed

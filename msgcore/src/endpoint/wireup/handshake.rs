@@ -38,6 +38,7 @@ impl<L: Link> Endpoint<L> {
         }
         for (lane, &qp) in qps.iter().enumerate() {
             peers.bind(qp, id, lane);
+            core.engine.label_qp(qp, &id.to_string());
         }
         let peer = peers.entry(id);
         peer.lanes = qps.iter().zip(&core.receives.queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
