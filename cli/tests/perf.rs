@@ -110,7 +110,7 @@ fn a_client_comes_again_to_a_server_that_takes_leave_of_another() {
     drop(old);
     let mut requests = BufReader::new(stream.try_clone().expect("a socket")).lines();
     assert!(requests.next().expect("a line").expect("UTF-8").starts_with("hello 0"));
-    stream.write_all(b"ok 2\n").expect("the client reads");
+    stream.write_all(b"ok 2 2\n").expect("the client reads");
     requests.next().expect("a line").expect("UTF-8");
     stream.write_all(b"error rank 0 has left the job\n").expect("the client reads");
     drop((requests, stream));
@@ -129,5 +129,8 @@ fn counters_that_explain_a_figure_stand_below_the_rows() {
     let _alone = alone();
     let arguments = ["perf", "send_bw", "--size", "4096", "--iters", "3000", "--faults", "loss=0.02"];
     let lines = roci(&arguments).succeeded().stdout;
-    assert!(lines.contains("retransmitted_packets ") && lines.contains("loss, or a receiver without time"), "{lines}");
+    assert!(
+        lines.contains("retransmitted_packets ") && lines.contains("packets were lost, or a receiver had no time"),
+        "{lines}"
+    );
 }

@@ -67,7 +67,7 @@ fn a_port_is_described() {
 #[test]
 fn wrong_numbers_of_workers_are_refused() {
     let line = roci(&["run", "-n", "3", "--workers", "2", "roci", "soak"]).failed_with_one_line();
-    assert!(line.contains("3 ranks are no whole processes of 2 workers"), "{line}");
+    assert!(line.contains("3 ranks do not fill processes of 2 each"), "{line}");
     let _alone = alone();
     let ended = roci(&["run", "-n", "2", "--workers", "2", "roci", "exchange"]);
     assert!(ended.stderr.contains("this program is one rank in each process"), "{}", ended.stderr);

@@ -18,7 +18,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roci_driver::Buffer;
 use roci_launcher::Job;
-use roci_msgcore::{Config, DedicatedWorker, Messaging, OpError, Rank, Request, Source, Tag, TagMatch, Worker};
+use roci_msgcore::{
+    Config, DedicatedWorker, Messaging, OpError, Rank, Request, Source, Tag, TagMatch, Worker, WorkerEvent,
+};
 
 use self::any_source::{OpenLetters, open_match};
 use self::memory::MemoryWatch;
@@ -72,7 +74,7 @@ fn soak<M: Messaging>(
     is_alone: bool,
     of_queue: impl FnOnce(&M) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
-    meet_all(&mut worker)?;
+    meet_all(&mut worker).map_err(|failure| cause_of(failure, &mut worker))?;
     let start = Instant::now();
     let duration = Duration::from_secs(options.seconds);
     let mut soak = Soak::new(&worker, options, config);
@@ -80,7 +82,7 @@ fn soak<M: Messaging>(
     let mut watch = MemoryWatch::default();
     let mut progress = SoakProgress::new(worker.rank());
     loop {
-        let asked = soak.round(&mut worker)?;
+        let asked = soak.round(&mut worker).map_err(|failure| cause_of(failure, &mut worker))?;
         progress.show(start.elapsed(), duration, &soak.totals);
         soak.totals.errors += u64::from(!one_sided.round(&mut worker)?);
         watch.after_round(asked, is_alone && start.elapsed() >= duration / WARM_UP)?;
@@ -139,6 +141,14 @@ impl SoakProgress {
             "soak: {passed} of {all} s, rank 0 has received {messages} messages, {volume}, {errors} errors"
         ));
     }
+}
+
+/// A receive from any source knows that no peer is left, and not why: the worker's events say that.
+fn cause_of(failure: Failure, worker: &mut impl Messaging) -> Failure {
+    let events = std::iter::from_fn(|| worker.poll_event());
+    let gone =
+        events.filter_map(|event| if let WorkerEvent::PeerGone { error, .. } = event { Some(error) } else { None });
+    gone.map(Failure::from).next().unwrap_or(failure)
 }
 
 /// Each rank has an empty message from every other one, and so a connection.

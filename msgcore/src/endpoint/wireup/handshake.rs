@@ -38,7 +38,10 @@ impl<L: Link> Endpoint<L> {
         }
         for (lane, &qp) in qps.iter().enumerate() {
             peers.bind(qp, id, lane);
-            core.engine.label_qp(qp, &id.to_string());
+            // A name takes memory for each peer, and only the log needs it.
+            if tracing::enabled!(target: "roci_driver", tracing::Level::DEBUG) {
+                core.engine.label_qp(qp, &id.to_string());
+            }
         }
         let peer = peers.entry(id);
         peer.lanes = qps.iter().zip(&core.receives.queues).map(|(&qp, queue)| Lane::new(qp, queue)).collect();
