@@ -22,7 +22,7 @@
 //! The kernel reports what became of packets (`IP_RECVERR`). A host whose process is gone says that no socket has the port: the engine
 //! ends the connection. A longer packet than a path carries shortens what connections are made with from
 //! then on, for a while. Both are believed only where the message quotes a packet that waits to be acknowledged. Whatever else is wrong, an interface that is down or a route that is missing, is as a cable that is cut: frames are lost
-//! until it is mended. An address that the host has no more is named in the log ([`own_address`]).
+//! until it is mended. An address that the host has no more is named in the log (`own_address`).
 
 mod changes;
 mod interface;
