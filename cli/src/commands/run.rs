@@ -45,7 +45,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     check_program(&job, options.show)?;
     let names_its_device = |word: &String| ["--device", "--eal"].iter().any(|option| word.starts_with(option));
     if !options.program.iter().any(names_its_device) {
-        check_ports(&config, &job)?;
+        check_ports(config, &job)?;
     }
     if options.show {
         job.show()?.iter().try_for_each(output::line)?;
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     launch(&job)
 }
 
-/// Each rank would say that it cannot start: it is said once. On other hosts there may be other programs.
+/// Each rank would say that it cannot start, or that the job has the wrong size: it is said once. On other hosts there may be other programs.
 fn check_program(job: &JobSpec, is_only_shown: bool) -> Result<(), Failure> {
     if let [name, command, ..] = &job.program[..]
         && name == "roci"
@@ -154,9 +154,9 @@ fn wrapper(options: &TerminalOptions, has_hosts: bool) -> Result<Vec<String>, Fa
 }
 
 /// Over a device that joins two processes of a host a rank has a port to every other one, and DPDK has so many for a process.
-fn check_ports(config: &Config, job: &JobSpec) -> Result<(), Failure> {
+fn check_ports(config: Config, job: &JobSpec) -> Result<(), Failure> {
     let is_on_several_hosts = job.is_on_several_hosts();
-    let config = if is_on_several_hosts { config.clone().for_several_hosts() } else { config.clone() };
+    let config = if is_on_several_hosts { config.for_several_hosts() } else { config };
     let (device, size) = (config.device_of(0)?, job.size);
     if !device.is_point_to_point() {
         // Another program may enter a network namespace first, which has the device.
@@ -176,16 +176,15 @@ fn check_ports(config: &Config, job: &JobSpec) -> Result<(), Failure> {
 
 /// Each rank would say that this host lacks its device: it is said once.
 fn check_devices(config: &Config, job: &JobSpec) -> Result<(), Failure> {
-    let has_own = config.device.contains("%r");
-    for rank in (0..job.size).step_by(job.workers).take(if has_own { job.size } else { 1 }) {
-        let absent = match config.device_of(rank)? {
+    let ranks = if config.device.contains("%r") { job.size } else { 1 };
+    for rank in (0..ranks).step_by(job.workers) {
+        match config.device_of(rank)? {
             LinkDevice::Udp(address) => match address.ip.or(config.ip) {
                 Some(ip) => UdpLink::check_address(ip).map_err(WireupError::from),
                 None => Ok(()),
             },
             LinkDevice::Dpdk(device) => device.check_present().map_err(WireupError::from),
-        };
-        absent?;
+        }?;
     }
     Ok(())
 }

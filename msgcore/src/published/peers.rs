@@ -27,7 +27,7 @@ impl PeersFigures {
     /// Every figure with its name.
     pub(crate) fn iter(self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self { known, connected, gone, left_out } = self;
-        [("known", known), ("connected", connected), ("gone", gone), ("left_out", left_out)].into_iter()
+        Self::GAUGES.iter().copied().zip([known, connected, gone, left_out])
     }
 }
 

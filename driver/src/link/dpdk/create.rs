@@ -1,7 +1,6 @@
 //! Creating devices: on the line that DPDK starts with, or one by one once it runs; and finding their ports.
 
 use std::ffi::CString;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
@@ -11,7 +10,7 @@ use super::device::{Attachment, Creation, Device};
 use super::eal::{Eal, EalError, Setup, with_last_words};
 use super::error::PortError;
 use super::limits::{PORTS_MAX, RingSize};
-use super::pci::{self, Addressing};
+use super::pci::Addressing;
 use super::{idle, pool};
 
 /// A number that no other port of the process has: names are made of it.
@@ -41,10 +40,7 @@ pub(super) fn create_devices(
     attachments: &[Attachment],
     creations: &[Creation],
 ) -> Result<Eal, PortError> {
-    attachments.iter().try_for_each(|attachment| match attachment.device() {
-        Device::AfPacket(name) => check_interface(name),
-        _ => Ok(()),
-    })?;
+    attachments.iter().try_for_each(|attachment| attachment.device().check_interface())?;
     let running = Eal::running(setup);
     make_room(setup, attachments.len())?;
     let Some(eal) = running else {
@@ -74,19 +70,17 @@ impl Device {
     /// # Errors
     /// It has none, or one that cannot be opened.
     pub fn check_present(&self) -> Result<(), PortError> {
-        match self {
-            Self::AfPacket(name) => check_interface(name),
-            Self::Pci(address) => Ok(pci::check(Path::new(pci::SYSFS), Path::new(pci::VFIO), *address).map(drop)?),
-            Self::Memif | Self::Vhost | Self::Eal(_) => Ok(()),
-        }
+        self.check_interface()?;
+        Ok(self.addressing().map(drop)?)
     }
-}
 
-/// Refuses an interface that the kernel does not have. A kernel that cannot be asked may have it.
-fn check_interface(name: &str) -> Result<(), PortError> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
-    let found = socket.and_then(|socket| rustix::net::netdevice::name_to_index(socket, name));
-    if found == Err(Errno::NODEV) { Err(PortError::NoInterface(name.to_owned())) } else { Ok(()) }
+    /// Refuses an interface that the kernel does not have. A kernel that cannot be asked may have it.
+    fn check_interface(&self) -> Result<(), PortError> {
+        let Self::AfPacket(name) = self else { return Ok(()) };
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+        let found = socket.and_then(|socket| rustix::net::netdevice::name_to_index(socket, name));
+        if found == Err(Errno::NODEV) { Err(PortError::NoInterface(name.clone())) } else { Ok(()) }
+    }
 }
 
 /// Sees to it that DPDK has places for so many ports: those that are kept for later give up theirs.
@@ -105,7 +99,7 @@ fn make_room(setup: &Setup, ports: usize) -> Result<(), PortError> {
 fn memory_words(attachments: &[Attachment]) -> Result<Vec<String>, PortError> {
     let mut used = None;
     for attachment in attachments {
-        used = match attachment.addressing()? {
+        used = match attachment.device().addressing()? {
             Some(Addressing::Physical) => Some(Addressing::Physical),
             Some(Addressing::Virtual) => used.or(Some(Addressing::Virtual)),
             None => used,

@@ -88,6 +88,15 @@ impl Device {
     pub const fn is_point_to_point(&self) -> bool {
         matches!(self, Self::Memif | Self::Vhost)
     }
+
+    /// How it reaches memory, and whether the kernel has left it to user space: `None` where no device does, or where the EAL line
+    /// says so itself.
+    pub(super) fn addressing(&self) -> Result<Option<Addressing>, BindingError> {
+        match *self {
+            Self::Pci(address) => pci::check(Path::new(pci::SYSFS), Path::new(pci::VFIO), address).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// One port to be created: a device and this process's place on it.
@@ -272,14 +281,6 @@ impl Attachment {
     /// memif's rings are unmapped by another thread when the peer dies.
     pub(super) fn needs_gate(&self) -> bool {
         self.device == Device::Memif
-    }
-
-    /// How the port's device reaches memory: `None` where no device does, or where the EAL line says so itself.
-    pub(super) fn addressing(&self) -> Result<Option<Addressing>, BindingError> {
-        match self.device {
-            Device::Pci(address) => pci::check(Path::new(pci::SYSFS), Path::new(pci::VFIO), address).map(Some),
-            _ => Ok(None),
-        }
     }
 
     /// Whether the port comes without memory that a device could reach, so that no hugepage is needed.

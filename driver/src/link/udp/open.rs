@@ -156,9 +156,7 @@ impl UdpLink {
             sockets,
         })
     }
-}
 
-impl UdpLink {
     /// Returns whether a socket may be opened at this address, which some interface of this host has.
     ///
     /// # Errors
