@@ -69,8 +69,8 @@ failures!(
     roci_perftest::ServeError
 );
 
-impl<T> From<roci_msgcore::Refused<T>> for Failure {
-    fn from(refused: roci_msgcore::Refused<T>) -> Self {
+impl<T, E: Display> From<roci_driver::Refused<T, E>> for Failure {
+    fn from(refused: roci_driver::Refused<T, E>) -> Self {
         Self::new(refused.why)
     }
 }

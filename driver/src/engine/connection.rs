@@ -191,7 +191,7 @@ impl<L: Link> Engine<L> {
 
     #[inline]
     fn enqueue(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
-        let refuse = |reason, wr| Err(Refused { why: reason, given: wr });
+        let refuse = |why, given| Err(Refused { why, given });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }
@@ -214,7 +214,7 @@ impl<L: Link> Engine<L> {
     /// Posts a receive; all of the buffer may be filled.
     #[inline]
     pub fn post_recv(&mut self, qp: QueuePair, wr_id: u64, buffer: Buffer) -> Result<(), Refused<Buffer, PostError>> {
-        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
+        let refuse = |why, given| Err(Refused { why, given });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }

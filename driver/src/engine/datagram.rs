@@ -108,7 +108,7 @@ impl<L: Link> Engine<L> {
         wr_id: u64,
         buffer: Buffer,
     ) -> Result<(), Refused<Buffer, PostError>> {
-        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
+        let refuse = |why, given| Err(Refused { why, given });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }
@@ -137,7 +137,7 @@ impl<L: Link> Engine<L> {
         to: Destination,
         wr: SendWr,
     ) -> Result<(), Refused<SendWr, PostError>> {
-        let refuse = |reason, wr| Err(Refused { why: reason, given: wr });
+        let refuse = |why, given| Err(Refused { why, given });
         if self.is_forked() {
             return refuse(PostError::Forked, wr);
         }

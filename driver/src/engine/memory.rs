@@ -238,7 +238,7 @@ impl<L: Link> Engine<L> {
         view: WindowView,
     ) -> Result<(), Refused<(), PostError>> {
         if !self.memory.keys.is_window(window.rkey, window.serial) {
-            return Err(Refused { why: PostError::NoWindow, given: () });
+            return Err(Refused::new(PostError::NoWindow, ()));
         }
         let WindowView { region, va, len, access } = view;
         let key = self.memory.keys.next_key(window.rkey);
@@ -261,8 +261,8 @@ impl<L: Link> Engine<L> {
     fn post_local(&mut self, qp: QueuePair, wr_id: u64, op: SendOp) -> Result<(), Refused<(), PostError>> {
         let nothing = self.buffer(0).map_err(|error| {
             let is_forked = matches!(error, ArenaError::Forked);
-            Refused { why: if is_forked { PostError::Forked } else { PostError::NoMemory }, given: () }
+            Refused::new(if is_forked { PostError::Forked } else { PostError::NoMemory }, ())
         })?;
-        self.post_send(qp, SendWr::new(wr_id, op, nothing)).map_err(|refused| Refused { why: refused.why, given: () })
+        self.post_send(qp, SendWr::new(wr_id, op, nothing)).map_err(|refused| Refused::new(refused.why, ()))
     }
 }

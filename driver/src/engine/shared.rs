@@ -24,7 +24,7 @@ impl<L: Link> Engine<L> {
         wr_id: u64,
         buffer: Buffer,
     ) -> Result<(), Refused<Buffer, PostError>> {
-        let refuse = |reason, buffer| Err(Refused { why: reason, given: buffer });
+        let refuse = |why, given| Err(Refused { why, given });
         if self.is_forked() {
             return refuse(PostError::Forked, buffer);
         }

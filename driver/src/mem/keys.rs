@@ -126,7 +126,7 @@ impl KeyTable {
         access: Access,
         base: u64,
     ) -> Result<Rkey, Refused<Buffer, RegionError>> {
-        let refuse = |why, buffer| Err(Refused { why, given: buffer });
+        let refuse = |why, given| Err(Refused { why, given });
         if buffer.check_filled().is_err() && changes_memory(access) {
             return refuse(RegionError::ReadOnly, buffer);
         }

@@ -146,7 +146,7 @@ fn send_all(lane: &mut VerbsEnd, plan: PerfPlan, connections: &[QueuePair]) -> R
 fn post(lane: &mut VerbsEnd, qp: QueuePair, number: u64, mut buffer: Buffer) -> Result<(), Failure> {
     BytePattern::stamp(&mut buffer, number);
     let (fabric, _) = lane.parts();
-    fabric.engine.post_send(qp, SendWr::send(number, buffer)).map_err(|refused| Failure::new(refused.why))
+    Ok(fabric.engine.post_send(qp, SendWr::send(number, buffer))?)
 }
 
 /// Receives every message, and counts what is wrong: other bytes, or a number that came before. Connections overtake
@@ -173,7 +173,7 @@ fn receive_all(lane: &mut VerbsEnd, plan: PerfPlan, stock: SharedReceiveQueue) -
 
 fn post_receive(lane: &mut VerbsEnd, stock: SharedReceiveQueue, buffer: Buffer) -> Result<(), Failure> {
     let (fabric, _) = lane.parts();
-    fabric.engine.post_srq_recv(stock, 0, buffer).map_err(|refused| Failure::new(refused.why))
+    Ok(fabric.engine.post_srq_recv(stock, 0, buffer)?)
 }
 
 /// Whether this is a whole message, and for the first time.

@@ -200,7 +200,7 @@ impl<'a> DatagramEnd<'a> {
         let (fabric, _) = self.lane.parts();
         let posted = fabric.engine.post_datagram(self.qp, handle, to, SendWr::send(number, buffer));
         self.under_way += 1;
-        posted.map_err(|refused| Failure::new(refused.why))?;
+        posted?;
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl<'a> DatagramEnd<'a> {
     fn post_recv(&mut self, buffer: Buffer) -> Result<(), Failure> {
         let (fabric, _) = self.lane.parts();
         let posted = fabric.engine.post_datagram_recv(self.qp, 0, buffer);
-        posted.map_err(|refused| Failure::new(refused.why))
+        Ok(posted?)
     }
 
     /// The next datagram, if there is one now.

@@ -148,7 +148,7 @@ impl VerbsEnd {
 
     #[inline]
     pub(super) fn post_send(&mut self, wr: SendWr) -> Result<(), Failure> {
-        self.fabric.engine.post_send(self.qp, wr).map_err(|refused| Failure::new(refused.why))
+        Ok(self.fabric.engine.post_send(self.qp, wr)?)
     }
 
     /// The receives that several queue pairs share.
@@ -191,7 +191,7 @@ impl VerbsEnd {
     pub(super) fn post_sends(&mut self, mut wrs: impl Iterator<Item = SendWr>) -> Result<(), Failure> {
         let qp = self.in_use.queue_pairs[self.turn];
         self.turn = if self.turn + 1 == self.in_use.queue_pairs.len() { 0 } else { self.turn + 1 };
-        self.fabric.engine.post_sends(qp, &mut wrs).map_err(|refused| Failure::new(refused.why))
+        Ok(self.fabric.engine.post_sends(qp, &mut wrs)?)
     }
 
     #[inline]
@@ -201,7 +201,7 @@ impl VerbsEnd {
             None => engine.post_recv(self.in_use.queue_pairs[0], 0, buffer),
             Some(stock) => engine.post_srq_recv(stock, 0, buffer),
         };
-        posted.map_err(|refused| Failure::new(refused.why))
+        Ok(posted?)
     }
 
     /// Lets the peer reach `buffer`, and learns the key to what the peer gave.

@@ -33,7 +33,7 @@ pub(in crate::mem) struct Pieces(Box<[Buffer]>);
 impl Pieces {
     /// Returns the pieces, and how long they are together.
     fn new(pieces: Vec<Buffer>) -> Result<(Self, usize), Refused<Vec<Buffer>, ListError>> {
-        let refuse = |why, pieces| Err(Refused { why, given: pieces });
+        let refuse = |why, given| Err(Refused { why, given });
         if pieces.len() > MAX_PIECES {
             return refuse(ListError::TooMany(pieces.len()), pieces);
         }
