@@ -265,11 +265,16 @@ pub(super) fn ucmatose_server(lab: &mut Lab) -> Result<(), LabError> {
 
 /// First there is no listener in the guest; then none here, and then we refuse by choice.
 pub(super) fn rejections(lab: &mut Lab) -> Result<(), LabError> {
-    let Err(failure) = connect(lab, V4, 0, 0) else { return Err("there is no listener, and yet it connects".into()) };
-    let is_named = failure.to_string().contains("RejReason");
-    expect("that the refusal is named", is_named, true).map_err(|_| failure)?;
+    let id = ask(lab, V4, b"hello")?;
+    match event(lab)? {
+        CmEvent::Rejected { id: refused, reason, .. } => {
+            expect("whose refusal it is", refused, id)?;
+            expect("why the guest refuses", reason, RejReason::INVALID_SERVICE_ID)?;
+        }
+        other => return Err(format!("instead of a refusal: {other:?}").into()),
+    }
     // The refused connection's name is released in time.
-    let _ = event(lab)?;
+    expect("what follows the refusal", event(lab)?, CmEvent::TimewaitExit { id })?;
     start(lab, &format!("rping -c -a {} -p {PORT} -C 1 -v", V4.ours))?;
     finished(lab, &["RDMA_CM_EVENT_REJECTED", "error 8"])?;
     lab.engine.cm_listen(service())?;
