@@ -52,7 +52,7 @@ impl CommandRings {
         let done = Done::new(buffer, len, 1.into(), msg::Label { context: 0, tag: 1, data: None });
         let completion = OperationEnd { request: self.request, outcome: Ok(done), has_left: false, is_part: false };
         let is_reported = self.rings.completions.push(completion).is_ok();
-        self.rings.handle_bell.ring();
+        self.rings.handle_wakeup.wake();
         is_reported
     }
 

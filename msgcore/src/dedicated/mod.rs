@@ -81,7 +81,6 @@
 
 mod alone;
 mod calls;
-mod doorbell;
 mod facts;
 mod host;
 pub(crate) mod internals;
@@ -100,6 +99,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod wait_fd;
+mod wakeup;
 
 use std::mem;
 use std::num::NonZero;
@@ -359,7 +359,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             return backoff.reset();
         }
         let rings = &self.rings;
-        let idle = backoff.idle_by(|at_most| rings.handle_bell.sleep(at_most, || rings.has_news()));
+        let idle = backoff.idle_by(|at_most| rings.handle_wakeup.sleep(at_most, || rings.has_news()));
         if let Some(waited) = backoff.take_report() {
             rings.wish_report(waited);
         }

@@ -1,4 +1,4 @@
-//! The rings and their bells under every order of both sides' steps. What runs are [`Rings`] and their bells; sleeps have no
+//! The rings and their wakeups under every order of both sides' steps. What runs are [`Rings`] and their wakeups; sleeps have no
 //! end of their own here, so that a call that is slept through is a deadlock, which loom reports.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn obey(rings: &Rings) -> usize {
         match rings.commands.pop() {
             Some(Command::End(_)) => return count + 1,
             Some(_) => count += 1,
-            None => rings.engine_bell.sleep(AT_MOST, || rings.has_orders()),
+            None => rings.engine_wakeup.sleep(AT_MOST, || rings.has_orders()),
         }
     }
     count
@@ -38,7 +38,7 @@ fn wait(rings: &Rings) -> Option<OpError> {
             // What it did before its end was done.
             return rings.completions.pop().map(|last| last.outcome.expect_err("the tests only send those"));
         }
-        rings.handle_bell.sleep(AT_MOST, || rings.has_news());
+        rings.handle_wakeup.sleep(AT_MOST, || rings.has_news());
     }
 }
 
@@ -46,7 +46,7 @@ fn complete(rings: &Rings) {
     let request = Outcomes::default().open().expect("room");
     let outcome = Err(OpError::NobodyLeft);
     assert!(rings.completions.push(OperationEnd { request, outcome, has_left: false, is_part: false }).is_ok());
-    rings.handle_bell.ring();
+    rings.handle_wakeup.wake();
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn question_and_answer_meet_though_both_sleep() {
         let theirs = rings.clone();
         let engine = spawn(move || {
             while theirs.commands.pop().is_none() {
-                theirs.engine_bell.sleep(AT_MOST, || theirs.has_orders());
+                theirs.engine_wakeup.sleep(AT_MOST, || theirs.has_orders());
             }
             assert!(theirs.answers.push(Answer::IsConnected(true)).is_ok());
-            theirs.handle_bell.ring();
+            theirs.handle_wakeup.wake();
         });
         assert!(rings.post(Command::End(LastWish::Abort)).is_ok());
         while rings.answers.pop().is_none() {
-            rings.handle_bell.sleep(AT_MOST, || rings.has_news());
+            rings.handle_wakeup.sleep(AT_MOST, || rings.has_news());
         }
         engine.join().expect("no panic");
     });
@@ -118,17 +118,17 @@ fn wait_by_descriptor(rings: &Rings, wait_fd: &EventFd) -> Option<OpError> {
         if let Some(completion) = rings.completions.pop() {
             return Some(completion.outcome.expect_err("the tests only send those"));
         }
-        rings.handle_bell.arm();
+        rings.handle_wakeup.arm();
         if let Some(completion) = rings.completions.pop() {
-            rings.handle_bell.disarm();
+            rings.handle_wakeup.disarm();
             return Some(completion.outcome.expect_err("the tests only send those"));
         }
         if rings.is_over() {
-            rings.handle_bell.disarm();
+            rings.handle_wakeup.disarm();
             return rings.completions.pop().map(|last| last.outcome.expect_err("the tests only send those"));
         }
         wait_fd.poll();
-        rings.handle_bell.acknowledge();
+        rings.handle_wakeup.acknowledge();
     }
 }
 
@@ -163,11 +163,11 @@ fn no_event_is_slept_through_on_the_descriptor() {
             theirs.note_event();
         });
         while rings.events.pop().is_none() {
-            rings.handle_bell.arm();
+            rings.handle_wakeup.arm();
             if rings.events.is_empty() {
                 wait_fd.poll();
             }
-            rings.handle_bell.acknowledge();
+            rings.handle_wakeup.acknowledge();
         }
         engine.join().expect("no panic");
     });
@@ -183,7 +183,7 @@ fn what_is_armed_stays_armed_over_a_wait_that_parks() {
             complete(&theirs);
             complete(&theirs);
         });
-        rings.handle_bell.arm();
+        rings.handle_wakeup.arm();
         if rings.completions.is_empty() {
             assert!(wait(&rings).is_some());
             wait_fd.poll();
@@ -215,15 +215,15 @@ fn an_arming_that_is_taken_back_is_written_once_at_most() {
     model(|| {
         let (rings, wait_fd) = rings_with_wait_fd();
         let theirs = rings.clone();
-        rings.handle_bell.arm();
+        rings.handle_wakeup.arm();
         let engine = spawn(move || {
             complete(&theirs);
             complete(&theirs);
         });
-        rings.handle_bell.disarm();
+        rings.handle_wakeup.disarm();
         engine.join().expect("no panic");
         assert!(wait_fd.take() <= 1);
-        rings.handle_bell.ring();
+        rings.handle_wakeup.wake();
         assert_eq!(wait_fd.take(), 0);
     });
 }

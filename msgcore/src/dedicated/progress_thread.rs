@@ -55,7 +55,7 @@ pub(super) fn run<L: Link>(worker: Worker<L>, limits: BackoffLimits, over: &Over
             }
             TurnResult::Busy => backoff.reset(),
             TurnResult::Idle => {
-                let idle = backoff.idle_by(|at_most| rings.engine_bell.sleep(at_most, || rings.has_orders()));
+                let idle = backoff.idle_by(|at_most| rings.engine_wakeup.sleep(at_most, || rings.has_orders()));
                 progress_loop.look_after(idle)?;
             }
         }
@@ -278,7 +278,7 @@ impl<L: Link> ProgressLoop<L> {
             is_any = true;
         }
         if is_any {
-            self.rings.handle_bell.ring();
+            self.rings.handle_wakeup.wake();
         }
         while !self.rings.events.is_full() {
             let Some(event) = self.worker.poll_event() else { break };
@@ -316,7 +316,7 @@ fn say(rings: &Rings, answer: Answer) {
     let pushed = rings.answers.push(answer);
     debug_assert!(pushed.is_ok(), "one question at a time");
     // Who asks waits inside the call.
-    rings.handle_bell.ring_parked();
+    rings.handle_wakeup.wake_parked();
 }
 
 /// Why a call was refused, as the end of the request that the application has for it.

@@ -1,4 +1,4 @@
-//! What goes between the application's side and the engine's: four bounded rings, two flags and two bells.
+//! What goes between the application's side and the engine's: four bounded rings, two flags and two wakeups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
-use super::doorbell::Doorbell;
 use super::one_sided_calls::{OneSidedAnswer, OneSidedQuestion};
 use super::stream_calls::{StreamAnswer, StreamCall};
+use super::wakeup::Wakeup;
 use crate::core::refused::CallError;
 use crate::core::segment::AwaitedNumber;
 use crate::services::am::Active;
@@ -142,8 +142,8 @@ pub(super) struct Rings {
     pub(super) completions: ArrayQueue<OperationEnd>,
     pub(super) answers: ArrayQueue<Answer>,
     pub(super) events: ArrayQueue<WorkerEvent>,
-    pub(super) engine_bell: Doorbell,
-    pub(super) handle_bell: Doorbell,
+    pub(super) engine_wakeup: Wakeup,
+    pub(super) handle_wakeup: Wakeup,
     /// The application has let the engine go.
     is_released: AtomicBool,
     /// The engine's thread is at its end.
@@ -161,8 +161,8 @@ impl Rings {
             completions: ArrayQueue::new(COMPLETIONS),
             answers: ArrayQueue::new(1),
             events: ArrayQueue::new(EVENTS),
-            engine_bell: Doorbell::default(),
-            handle_bell: Doorbell::default(),
+            engine_wakeup: Wakeup::default(),
+            handle_wakeup: Wakeup::default(),
             is_released: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             report_wish: AtomicU64::new(0),
@@ -172,21 +172,21 @@ impl Rings {
 
     /// Rings whose application's side may sleep on a descriptor.
     pub(super) fn with_wait_fd(wait_fd: Arc<EventFd>) -> Self {
-        Self { handle_bell: Doorbell::with_wait_fd(wait_fd), ..Self::new() }
+        Self { handle_wakeup: Wakeup::with_wait_fd(wait_fd), ..Self::new() }
     }
 
     /// Leaves a command for the engine, which is woken if it sleeps; returns it where there is no room.
     #[inline]
     pub(super) fn post(&self, command: Command) -> Result<(), Command> {
         self.commands.push(command)?;
-        self.engine_bell.ring();
+        self.engine_wakeup.wake();
         Ok(())
     }
 
     /// The application has waited for so long: the engine is to say what it knows.
     pub(super) fn wish_report(&self, waited: Duration) {
         self.report_wish.store(waited.as_secs(), Ordering::Relaxed);
-        self.engine_bell.ring();
+        self.engine_wakeup.wake();
     }
 
     /// How long the application had waited when it last wanted to know for what.
@@ -200,7 +200,7 @@ impl Rings {
     /// The engine has put an event into its ring.
     pub(super) fn note_event(&self) {
         self.events_reported.fetch_add(1, Ordering::Release);
-        self.handle_bell.ring_armed();
+        self.handle_wakeup.wake_armed();
     }
 
     /// Returns how many events the engine has ever reported.
@@ -211,7 +211,7 @@ impl Rings {
     /// The application is done with the engine, whatever is under way.
     pub(super) fn release(&self) {
         self.is_released.store(true, Ordering::SeqCst);
-        self.engine_bell.ring();
+        self.engine_wakeup.wake();
     }
 
     #[inline]
@@ -222,7 +222,7 @@ impl Rings {
     /// The engine's thread leaves nothing in the rings any more.
     pub(super) fn finish(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.handle_bell.ring();
+        self.handle_wakeup.wake();
     }
 
     /// Whether the engine's thread is at its end. What it left before can be seen then.

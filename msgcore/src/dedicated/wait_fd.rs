@@ -30,13 +30,13 @@ impl DedicatedWorker {
             return Err(OpError::Forked);
         }
         // What comes from here on rings, and what came before is seen.
-        self.rings.handle_bell.arm();
+        self.rings.handle_wakeup.arm();
         self.drain();
         self.ask_again();
         if !self.is_anything_new() {
             return Ok(Arming::Armed);
         }
-        self.rings.handle_bell.disarm();
+        self.rings.handle_wakeup.disarm();
         Ok(Arming::Pending)
     }
 
@@ -44,7 +44,7 @@ impl DedicatedWorker {
     /// the next one end at once. Does nothing in a forked child, whose parent sleeps on the same descriptor.
     pub fn acknowledge(&mut self) {
         if !self.is_forked() {
-            self.rings.handle_bell.acknowledge();
+            self.rings.handle_wakeup.acknowledge();
         }
     }
 
