@@ -11,7 +11,7 @@ use roci_msgcore::{ClaimedMessage, PeerId, Request, Worker};
 use slab::Slab;
 
 use crate::abi::attributes::fi_info;
-use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
+use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_MORE, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
 use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_ep};
 use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_EOPBADSTATE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
@@ -122,10 +122,26 @@ static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_lef
 static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
 
 impl EndpointState {
-    /// Does something with the enabled endpoint.
+    /// Does something with the enabled endpoint. What it sends has left when the call returns: the application may compute next.
     #[inline]
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut EnabledEndpoint) -> Result<R, Errno>) -> Result<R, Errno> {
-        self.lock().active.as_mut().map_or(Err(Errno(FI_EOPBADSTATE)), action)
+        self.post(0, action)
+    }
+
+    /// The same for an operation with these flags: with `FI_MORE` another one follows, and it may leave with that.
+    #[inline]
+    pub(crate) fn post<R>(
+        &self,
+        flags: u64,
+        action: impl FnOnce(&mut EnabledEndpoint) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let mut inner = self.lock();
+        let active = inner.active.as_mut().ok_or(Errno(FI_EOPBADSTATE))?;
+        let outcome = action(active);
+        if flags & FI_MORE == 0 {
+            active.worker.ring_doorbell();
+        }
+        outcome
     }
 
     /// Lets the worker make progress, where no other thread has it; returns whether anything happened.

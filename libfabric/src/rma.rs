@@ -154,7 +154,9 @@ unsafe fn access(endpoint: *mut fid_ep, access: Result<MemoryAccess, Errno>, how
     // SAFETY: the caller says so.
     let state = unsafe { endpoint::state(endpoint) };
     let flags = how.flags(state.options.transmit_flags);
-    answer(access.and_then(|access| state.with(|active| active.access(&access, flags, matches!(how, How::Inject)))))
+    answer(
+        access.and_then(|access| state.post(flags, |active| active.access(&access, flags, matches!(how, How::Inject)))),
+    )
 }
 
 impl EnabledEndpoint {

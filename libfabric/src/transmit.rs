@@ -86,12 +86,12 @@ unsafe fn transmit(endpoint: *mut fid_ep, message: Result<OutgoingMessage, Errno
     // SAFETY: the caller says so.
     let state = unsafe { endpoint::state(endpoint) };
     let defaults = state.options.transmit_flags;
-    answer(message.and_then(|message| state.with(|active| active.transmit(message, how, defaults))))
+    let flags = how.flags(defaults);
+    answer(message.and_then(|message| state.post(flags, |active| active.transmit(message, how, flags))))
 }
 
 impl EnabledEndpoint {
-    fn transmit(&mut self, message: OutgoingMessage, how: How, defaults: u64) -> Result<(), Errno> {
-        let flags = how.flags(defaults);
+    fn transmit(&mut self, message: OutgoingMessage, how: How, flags: u64) -> Result<(), Errno> {
         let binding = self.bindings.transmit.as_ref();
         let wants_entry = !matches!(how, How::Inject) && binding.is_some_and(|binding| binding.wants_entry(flags));
         if wants_entry && binding.is_some_and(|binding| binding.queue.is_full()) {

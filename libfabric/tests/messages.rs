@@ -6,8 +6,8 @@ use std::ptr::{null, null_mut};
 
 use common::{EAGAIN, End, News, Pair, getinfo_of, pattern};
 use roci_fi::abi::flags::{
-    FI_CLAIM, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_INJECT, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_REMOTE_CQ_DATA,
-    FI_SELECTIVE_COMPLETION, FI_SEND, FI_TAGGED,
+    FI_CLAIM, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_INJECT, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV,
+    FI_REMOTE_CQ_DATA, FI_SELECTIVE_COMPLETION, FI_SEND, FI_TAGGED,
 };
 use roci_fi::abi::queues::FI_ETRUNC;
 use roci_fi::abi::{FI_ADDR_UNSPEC, fi_context};
@@ -78,6 +78,37 @@ fn what_was_injected_arrives_though_its_sender_makes_no_progress_any_more() {
     // SAFETY: as above.
     let sent = unsafe { ((*(*sender.endpoint).tagged).inject)(sender.endpoint, b"self".as_ptr().cast(), 4, own, 9) };
     assert_eq!(sent, 0);
+}
+
+/// An MPI program sends to many neighbours, and computes. Only where it says that more is to come may a message wait for that.
+#[test]
+fn a_burst_has_left_when_the_last_of_its_calls_returns() {
+    const MESSAGES: u64 = 12;
+    let pair = Pair::open();
+    let [sender, receiver] = &pair.ends;
+    let mut room = [[0; 8]; 2 * MESSAGES as usize];
+    for (tag, room) in (0..).zip(&mut room) {
+        assert_eq!(receiver.trecv(pair.numbers[1], (tag, 0), room, 3), 0);
+    }
+    let connect = || sender.tsend(pair.numbers[0], 99, b"hello", 1);
+    assert_eq!(connect(), 0);
+    pair.wait(0).good();
+    for (first, flags_before_last) in [(0, 0), (MESSAGES, FI_MORE)] {
+        for tag in first..first + MESSAGES {
+            let flags = if tag + 1 == first + MESSAGES { 0 } else { flags_before_last };
+            assert_eq!(sender.tsendmsg(pair.numbers[0], tag, &tag.to_le_bytes(), (2, flags)), 0);
+        }
+        let start = std::time::Instant::now();
+        let mut came = 0;
+        while came < MESSAGES {
+            assert!(start.elapsed() < common::PATIENCE, "only {came} have left");
+            if let Some(news) = receiver.read() {
+                assert_eq!(news.good().op_context as usize, 3);
+                came += 1;
+            }
+        }
+    }
+    assert!((0_u64..).zip(&room).all(|(tag, room)| *room == tag.to_le_bytes()));
 }
 
 /// Open MPI reads until there is nothing, before it goes on with what it has got.

@@ -157,11 +157,28 @@ impl<L: Link> Engine<L> {
         is_ready == Some(true)
     }
 
-    /// Posts to the send queue and sends what the window allows.
+    /// Posts to the send queue and sends what the window allows: the device is notified of it when the call returns.
     #[inline]
     pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
         match self.send_at_once(qp, wr) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.ring();
+                Ok(())
+            }
+            Err(wr) => self.post_to_queue(qp, wr),
+        }
+    }
+
+    /// Posts as [`Engine::post_send`] does, and leaves it to the engine when the device is notified of a short request: at once where
+    /// it is the first since a poll, else with a batch of others, by the next poll, or by [`Engine::ring_doorbell`].
+    #[inline]
+    pub fn queue_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
+        let bytes = wr.0.buffer.len();
+        match self.send_at_once(qp, wr) {
+            Ok(()) => {
+                self.ring_by_rule(bytes);
+                Ok(())
+            }
             Err(wr) => self.post_to_queue(qp, wr),
         }
     }

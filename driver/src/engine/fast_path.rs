@@ -15,8 +15,8 @@ use crate::link::Link;
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
-    /// Sends a work request that is clear to go. It comes back, and nothing has changed, where it is not, and where the link is
-    /// full: posting it says why, or queues it.
+    /// Sends a work request that is clear to go, and leaves its frame to the doorbell. It comes back, and nothing has changed, where
+    /// it is not clear, and where the link is full: posting it says why, or queues it.
     #[inline]
     pub(super) fn send_at_once(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), SendWr> {
         if self.is_forked() || !wr.0.buffer.has_view() {
@@ -30,7 +30,6 @@ impl<L: Link> Engine<L> {
         }
         let starts_timer = slot.rc.send_at_once(now, wr.0, &mut scene).map_err(SendWr)?;
         scene.completions.reserve();
-        scene.link.flush();
         // Nothing else that the queue pair waits for has changed.
         if starts_timer && let Some(at) = slot.needs_waking() {
             self.schedule.wake(slot.qp, at);

@@ -9,6 +9,7 @@ mod connection;
 mod datagram;
 mod deferred_acks;
 mod devices;
+mod doorbell;
 mod env;
 mod failed_frames;
 mod fast_path;
@@ -293,6 +294,7 @@ impl<L: Link> Drop for Engine<L> {
             // The ports are the parent's, and shared with it: closing them here would close them there.
             std::mem::forget(std::mem::take(&mut self.ports));
         } else if !std::thread::panicking() {
+            self.ring_doorbell();
             self.acknowledge_now();
             self.cm_disconnect_all();
         }

@@ -60,6 +60,7 @@ impl<L: Link> Engine<L> {
             return 0;
         }
         let mut frames = 0;
+        self.ring_for_poll();
         self.schedule.port_turns.begin();
         let is_one_of_several = self.ports.len() > 1;
         for port in 0..self.ports.len() {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use roci_protocol::Nanos;
 
 use super::deferred_acks::DeferredAcks;
+use super::doorbell::Doorbell;
 use super::port_turns::PortTurns;
 use super::wheel::{Wheel, WheelEntry};
 use crate::handles::QueuePair;
@@ -28,6 +29,8 @@ pub(super) struct Schedule {
     busy_polls: u32,
     /// A poll has come late, and this has not been asked for since.
     is_late: bool,
+    /// Sends that the device was not notified of.
+    pub(super) doorbell: Doorbell,
     /// Queue pairs that owe an acknowledgement that can wait.
     pub(super) deferred: DeferredAcks,
     /// Which ports a poll looks at.
@@ -43,6 +46,7 @@ impl Schedule {
             is_urgent: false,
             busy_polls: 0,
             is_late: false,
+            doorbell: Doorbell::default(),
             deferred: DeferredAcks::default(),
             port_turns: PortTurns::default(),
         }

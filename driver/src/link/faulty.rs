@@ -193,6 +193,7 @@ mod tests {
         }
         clock.advance(HOLD_NS);
         near.maintain(near.now());
+        near.flush();
         let mut arrived = Vec::new();
         loop {
             let mut batch = Batch::new();

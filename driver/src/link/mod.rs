@@ -134,6 +134,8 @@ pub struct LinkStats {
     pub tx_frames: u64,
     /// Bytes handed to the device.
     pub tx_bytes: u64,
+    /// Times that the device was handed frames, one or many: doorbells, or calls of the kernel.
+    pub tx_bursts: u64,
     /// Frames of these whose payload the device read in place (zero copy).
     pub tx_zero_copy: u64,
     /// Times that the link was full.
@@ -174,6 +176,7 @@ impl LinkStats {
             ("rx_bytes", self.rx_bytes),
             ("tx_frames", self.tx_frames),
             ("tx_bytes", self.tx_bytes),
+            ("tx_bursts", self.tx_bursts),
             ("tx_zero_copy", self.tx_zero_copy),
             ("tx_full", self.tx_full),
             ("tx_link_down", self.tx_link_down),

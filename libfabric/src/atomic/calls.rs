@@ -41,7 +41,7 @@ unsafe fn begin(endpoint: *mut fid_ep, call: &Result<AtomicCall, Errno>, how: Ho
     let flags = how.flags(state.options.transmit_flags);
     let is_silent = matches!(how, How::Inject);
     answer(match call {
-        Ok(call) => state.with(|active| active.begin_atomic(call, flags, is_silent)),
+        Ok(call) => state.post(flags, |active| active.begin_atomic(call, flags, is_silent)),
         Err(why) => Err(*why),
     })
 }

@@ -73,7 +73,7 @@ impl<L: Link> Core<L> {
             },
         };
         let work = if is_fenced { work.fenced() } else { work };
-        let posted = self.engine.post_send(peer.lanes[0].qp, work);
+        let posted = self.engine.queue_send(peer.lanes[0].qp, work);
         if posted.is_err() {
             // The queue pair has failed: its completions will say so, and the end of the peer ends the operation.
             peer.lanes[0].in_flight.end();
@@ -101,7 +101,7 @@ impl<L: Link> Core<L> {
         vbuf.set_len(bytes.len());
         vbuf.copy_from_slice(bytes);
         peer.lanes[0].in_flight.begin();
-        if let Err(refused) = self.engine.post_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
+        if let Err(refused) = self.engine.queue_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
             // The queue pair has failed, and its completions will say so.
             peer.lanes[0].in_flight.end();
             self.send_pools[0].give(refused.given.into_buffer());

@@ -338,7 +338,7 @@ impl<L: Link> Core<L> {
         let ack_req = !self.send_pools[lane_index].has_one();
         let send = SendWr::send(name_of(lane_index, id), vbuf).with_ack_req(ack_req);
         let send = if is_fenced { send.fenced() } else { send };
-        if let Err(refused) = self.engine.post_send(lane.qp, send) {
+        if let Err(refused) = self.engine.queue_send(lane.qp, send) {
             // The queue pair has failed, and its completions will say so.
             debug_assert!(matches!(refused.why, PostError::QueuePair(_)), "there is a place: {}", refused.why);
             lane.in_flight.end();
@@ -358,7 +358,7 @@ impl<L: Link> Core<L> {
             lane.credits.spend();
         }
         lane.in_flight.begin();
-        self.engine.post_send(lane.qp, work).map_err(|refused| {
+        self.engine.queue_send(lane.qp, work).map_err(|refused| {
             lane.in_flight.end();
             refused.given.into_buffer()
         })

@@ -36,6 +36,7 @@ impl<L: Link> Endpoint<L> {
         if !self.services.tag.copies.is_empty() {
             happened |= self.copy_from_process();
         }
+        self.core.engine.ring_doorbell();
         self.calls = self.calls.wrapping_add(1);
         happened
     }

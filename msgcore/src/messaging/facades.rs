@@ -186,6 +186,11 @@ macro_rules! same {
 impl<L: roci_driver::link::Link> Messaging for Worker<L> {
     same!();
 
+    #[inline]
+    fn ring_doorbell(&mut self) {
+        self.ring_doorbell();
+    }
+
     fn adopt(&mut self, memory: UserMemory) -> Result<Buffer, CallError> {
         Ok(self.adopt(memory)?)
     }

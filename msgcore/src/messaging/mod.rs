@@ -74,6 +74,10 @@ pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     /// Returns the longest message that may be injected, in bytes.
     fn inject_size(&self) -> usize;
 
+    /// Has what was sent before leave now, for who computes next: see [`Worker::ring_doorbell`](crate::Worker::ring_doorbell). With a
+    /// thread for progress it leaves anyway.
+    fn ring_doorbell(&mut self) {}
+
     /// Receives a message of any context into `buffer`.
     fn recv_with(&mut self, pattern: Pattern, buffer: Buffer) -> Result<Request, Refused<Buffer>>;
 

@@ -19,6 +19,9 @@ impl<L: Link> Worker<L> {
     /// Sends all of `payload` to peer `to`. The buffer returns when the request ends, which for a short message is
     /// at once and for a long one when the receiver has it, or with the refusal. A message to this rank itself that finds
     /// no room among those without a receive ends when it is received: post the receive first.
+    ///
+    /// Of several short messages those behind the first may leave with the next call that makes progress, or that says that they are over:
+    /// see [`Worker::ring_doorbell`].
     #[inline]
     pub fn send(&mut self, to: impl Into<PeerId>, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
@@ -41,6 +44,7 @@ impl<L: Link> Worker<L> {
     ) -> Result<Request, Refused<Buffer>> {
         let Some(request) = self.mint() else { return Err(Refused::new(CallError::TooMany(LIMIT), payload)) };
         let begun = self.begin_send(request, (to.into(), tag), payload, options);
+        self.note_send(request);
         self.named(request, begun)
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod protocols;
 mod publishing;
 pub(crate) mod report;
 pub mod stream;
+mod unrung;
 pub(crate) mod waiting;
 pub(crate) mod wireup_error;
 
@@ -45,6 +46,7 @@ use crate::services::tag::requests::Requests;
 use departures::Departures;
 use ports::{LiveLink, Ports, join, queue_pair_params};
 use report::Awaited;
+use unrung::UnrungSends;
 use wireup_error::WireupError;
 
 /// One end of all its conversations: an endpoint, and the rules of the job where it is a rank of one. A worker alone
@@ -62,6 +64,7 @@ pub struct Worker<L: Link = LiveLink> {
     /// What carries texts between ranks, where there is no job.
     mail: Option<Box<dyn Mail>>,
     departures: Departures,
+    unrung: UnrungSends,
     limits: BackoffLimits,
     /// How long it waits for its peers where it is dropped; none once it was closed or aborted.
     linger: Option<Duration>,
@@ -169,6 +172,7 @@ impl<L: Link> Worker<L> {
             size,
             endpoint,
             departures: Departures::default(),
+            unrung: UnrungSends::default(),
             limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
             linger: job.is_some().then(|| Duration::from_millis(config.linger_ms)),
             last_glance: Instant::now(),

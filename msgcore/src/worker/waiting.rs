@@ -38,7 +38,12 @@ impl<L: Link> Worker<L> {
 
     /// The outcome of a request that is over, or `None` while it is not. Does not make progress.
     pub fn test(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        self.endpoint.services.tag.requests.close(request)
+        let outcome = self.endpoint.services.tag.requests.close(request);
+        match outcome {
+            Some(_) => self.ring_for(request),
+            None => self.ring_doorbell(),
+        }
+        outcome
     }
 
     /// Waits until a request is over. That a rank has gone ends only what concerns it, by name. A receive from any source
@@ -48,7 +53,7 @@ impl<L: Link> Worker<L> {
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
         let mut backoff = Backoff::new(self.limits);
         loop {
-            if let Some(outcome) = self.endpoint.services.tag.requests.close(request) {
+            if let Some(outcome) = self.test(request) {
                 return outcome;
             }
             if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {
@@ -128,7 +133,12 @@ impl<L: Link> Worker<L> {
 
     /// Returns the next completion, if there is one already: makes no progress.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.endpoint.services.tag.requests.next_completion()
+        let next = self.endpoint.services.tag.requests.next_completion();
+        match &next {
+            Some((request, _)) => self.ring_for(*request),
+            None => self.ring_doorbell(),
+        }
+        next.map(|(_, completion)| completion)
     }
 
     /// Waits until every rank has called this; ends with [`OpError::Job`] as soon as one has gone. Messages sent before may still be under way.

@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod harness;
 
-/// The engine runs inside the calls, at once.
+/// The engine runs inside the calls, at once. Here alone a message may wait for the next call.
 #[path = "."]
 mod inline {
     mod common {
@@ -16,6 +16,7 @@ mod inline {
     mod claims;
     mod completions;
     mod connections;
+    mod doorbells;
     mod keepalive;
     mod lists;
     mod memory_kinds;

@@ -352,6 +352,7 @@ impl Link for DpdkLink {
         });
         self.tx.drain(..usize::from(sent.min(count)));
         let left: u64 = self.tx.iter().map(|mbuf| frame_len(*mbuf)).sum();
+        self.stats.tx_bursts += u64::from(sent > 0);
         self.stats.tx_frames += u64::from(sent);
         self.stats.tx_bytes += bytes - left;
         if left > 0 && self.zero_copy.is_copied_by_driver() {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use roci_protocol::Nanos;
 use roci_protocol::wire::MacAddr;
 
-use super::{Batch, Full, Link, LinkState, LinkStats};
+use super::{BURST, Batch, Full, Link, LinkState, LinkStats};
 
 pub use net::{Net, NetConfig};
 
@@ -42,6 +42,8 @@ pub struct SimLink {
     network: Rc<Network>,
     /// Which of the network's stations this is.
     number: usize,
+    /// Frames that wait for the doorbell, as they do in a device's queue.
+    queued: Vec<Vec<u8>>,
     stats: LinkStats,
 }
 
@@ -82,7 +84,7 @@ impl SimLink {
     /// The link of a station that another process has now: one that was started again, on the same host.
     pub fn again(net: &Net, clock: &Clock, station: usize) -> Self {
         assert!(station < net.0.stations.len(), "it was a station before");
-        Self { clock: clock.clone(), network: net.0.clone(), number: station, stats: LinkStats::default() }
+        Self::station_at(net.0.clone(), clock, station)
     }
 
     /// The network that it is a station of.
@@ -98,9 +100,11 @@ impl SimLink {
 
     fn all_of(clock: &Clock, network: Network) -> Vec<Self> {
         let network = Rc::new(network);
-        let link =
-            |number| Self { clock: clock.clone(), network: network.clone(), number, stats: LinkStats::default() };
-        (0..network.stations.len()).map(link).collect()
+        (0..network.stations.len()).map(|number| Self::station_at(network.clone(), clock, number)).collect()
+    }
+
+    fn station_at(network: Rc<Network>, clock: &Clock, number: usize) -> Self {
+        Self { clock: clock.clone(), network, number, queued: Vec::new(), stats: LinkStats::default() }
     }
 
     fn station(&self) -> &SimStation {
@@ -134,7 +138,10 @@ impl Link for SimLink {
     }
 
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
-        if self.network.is_full_for(self.number) {
+        if self.queued.len() == BURST {
+            self.flush();
+        }
+        if self.network.is_full_for(self.number, self.queued.len()) {
             self.stats.tx_full += 1;
             return Err(Full);
         }
@@ -142,13 +149,19 @@ impl Link for SimLink {
         fill(&mut frame);
         self.stats.tx_frames += 1;
         self.stats.tx_bytes += len as u64;
-        if self.station().is_up() {
-            self.network.forward(self.number, frame);
-        }
+        self.queued.push(frame);
         Ok(())
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.stats.tx_bursts += u64::from(!self.queued.is_empty());
+        let is_up = self.station().is_up();
+        for frame in self.queued.drain(..) {
+            if is_up {
+                self.network.forward(self.number, frame);
+            }
+        }
+    }
 
     fn maintain(&mut self, _now: Nanos) -> LinkState {
         if self.station().is_up() { LinkState::Up } else { LinkState::Down }
@@ -167,10 +180,12 @@ mod tests {
     const CAPACITY: usize = 256;
 
     fn send(links: &mut [SimLink], from: usize, to: MacAddr, mark: u8) -> Result<(), Full> {
-        links[from].transmit(60, |bytes| {
+        let sent = links[from].transmit(60, |bytes| {
             bytes[..6].copy_from_slice(&to.0);
             bytes[6] = mark;
-        })
+        });
+        links[from].flush();
+        sent
     }
 
     /// The marks of the frames that one station has got.
@@ -299,6 +314,7 @@ mod tests {
             let mut marks = Vec::new();
             for mark in 0..100 {
                 near.transmit(60, |bytes| bytes[6] = mark).expect("the wire has room");
+                near.flush();
                 clock.advance(1_000);
                 marks.extend(received(&mut far));
             }
@@ -344,6 +360,7 @@ mod tests {
                 bytes[56..60].copy_from_slice(&crc.to_le_bytes());
             };
             links[0].transmit(60, frame).expect("a switch is never full");
+            links[0].flush();
             net.trace().expect("it is recorded")
         };
         assert_eq!(run(1), run(1));

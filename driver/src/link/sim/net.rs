@@ -111,9 +111,10 @@ impl Network {
         Self { stations, is_wire, clock: clock.clone(), config, dice, trace: Cell::new(None) }
     }
 
-    /// A wire's transmitter sees the far queue; a switch takes every frame, and loses those it has no room for.
-    pub(super) fn is_full_for(&self, sender: usize) -> bool {
-        self.is_wire && self.stations[1 - sender].waiting(self.clock.now()) >= self.config.queue
+    /// A wire's transmitter, where so many frames are queued, sees the far queue; a switch takes every frame, and loses those it has
+    /// no room for.
+    pub(super) fn is_full_for(&self, sender: usize, queued: usize) -> bool {
+        self.is_wire && self.stations[1 - sender].waiting(self.clock.now()) + queued >= self.config.queue
     }
 
     pub(super) fn forward(&self, sender: usize, frame: Vec<u8>) {

@@ -176,6 +176,7 @@ impl UdpLink {
         match sent {
             Ok(sent) => {
                 let (frames, bytes) = self.tx.forget(sent);
+                self.stats.tx_bursts += 1;
                 self.stats.tx_frames += frames;
                 self.stats.tx_bytes += bytes + frames * self.headers() as u64;
                 self.full_since = None;

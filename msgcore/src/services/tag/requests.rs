@@ -220,18 +220,18 @@ impl Requests {
         true
     }
 
-    /// Takes the next completion, and the value that it goes with.
+    /// Takes the next completion, with the name of what has ended.
     #[inline]
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+    pub(crate) fn next_completion(&mut self) -> Option<(Request, Completion)> {
         while let Some(request) = self.completions.pop() {
             if request == Request::PART {
-                return self.completions.take_part();
+                return self.completions.take_part().map(|completion| (request, completion));
             }
             let context = self.completions.context_of(request);
             if self.is_queued(request)
                 && let Some(outcome) = self.close(request)
             {
-                return Some(Completion { context, outcome, is_last: true });
+                return Some((request, Completion { context, outcome, is_last: true }));
             }
         }
         None
@@ -471,7 +471,7 @@ mod tests {
         }
         assert_eq!(requests.completions_open(), 1);
         requests.end(held, Err(OpError::NobodyLeft));
-        assert_eq!(requests.next_completion().expect("it has ended").context, 1);
+        assert_eq!(requests.next_completion().expect("it has ended").1.context, 1);
         assert!(requests.next_completion().is_none() && requests.is_empty());
         assert_eq!(requests.completions.len(), 0);
     }

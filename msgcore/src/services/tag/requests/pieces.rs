@@ -192,7 +192,7 @@ mod tests {
 
     /// Takes the next completion: its length, what its buffer takes, and whether it is the last.
     fn next(requests: &mut Requests) -> Option<(usize, usize, bool)> {
-        let completion = requests.next_completion()?;
+        let (_, completion) = requests.next_completion()?;
         assert_eq!(completion.context, 7);
         let done = completion.outcome.expect("it is good");
         Some((done.len, done.buffer.capacity(), completion.is_last))

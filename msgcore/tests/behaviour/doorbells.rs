@@ -1,0 +1,100 @@
+//! Short messages that wait for company leave with the next call that waits, asks or makes progress, though the sender makes none
+//! after that.
+
+use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
+use roci_msgcore::{Request, SendOptions, Tag};
+use roci_testkit::World as _;
+
+use super::common::World;
+
+/// More than go together.
+const MESSAGES: u64 = 20;
+/// Of these so many have left: the first at once, then two batches.
+const LEFT_AT_ONCE: u64 = 17;
+
+/// Two workers that are connected and have nothing to do.
+fn quiet_pair() -> World {
+    let mut pair = World::pair(&[]);
+    pair.connect_all();
+    pair.steps(1_000);
+    pair
+}
+
+fn inject(pair: &mut World) {
+    for tag in 0..MESSAGES {
+        pair.workers[0].inject(1, Tag::new(tag), &[7; 8], SendOptions::default()).expect("accepted");
+    }
+}
+
+/// Messages that have come to rank 1 though rank 0 does nothing.
+fn arrived(pair: &mut World) -> u64 {
+    (0..1_000).for_each(|_| _ = pair.workers[1].progress());
+    pair.workers[1].stats().rx_unexpected
+}
+
+#[test]
+fn whatever_a_sender_calls_next_has_the_last_of_its_messages_leave() {
+    type Call = fn(&mut World);
+    let calls: [(&str, Call); 5] = [
+        ("ring_doorbell", |pair| pair.workers[0].ring_doorbell()),
+        ("progress", |pair| _ = pair.workers[0].progress()),
+        ("wait_completion", |pair| assert!(pair.workers[0].wait_completion().is_err(), "none is to come")),
+        ("test", |pair| {
+            let receive = pair.recv(0, Tag::new(0), 8);
+            assert!(pair.workers[0].test(receive).is_none());
+        }),
+        ("wait", |pair| {
+            // It is over already: no progress is made for it.
+            let send = pair.send(0, 99, &[]);
+            pair.workers[0].wait(send).expect("it is sent");
+        }),
+    ];
+    for (name, call) in calls {
+        let mut pair = quiet_pair();
+        inject(&mut pair);
+        assert_eq!(arrived(&mut pair), LEFT_AT_ONCE, "before {name}");
+        call(&mut pair);
+        assert_eq!(arrived(&mut pair), MESSAGES + u64::from(name == "wait"), "after {name}");
+    }
+}
+
+/// A program keeps a window of sends open, and asks for the oldest. Each is over at once; only what it sees to be over must have left.
+#[test]
+fn who_asks_for_a_send_that_has_left_does_not_ring_and_who_asks_for_one_that_waits_does() {
+    type End = fn(&mut World, Request);
+    let ends: [(&str, End); 3] = [
+        ("wait", |pair, send| _ = pair.workers[0].wait(send).expect("sent")),
+        ("test", |pair, send| _ = pair.workers[0].test(send).expect("it is over").expect("sent")),
+        ("poll_completion", |pair, send| {
+            pair.workers[0].queue_completion(send, 3).expect("it is there");
+            assert_eq!(pair.workers[0].poll_completion().expect("it is over").context, 3);
+        }),
+    ];
+    for (name, end) in ends {
+        let mut pair = quiet_pair();
+        let sends: Vec<_> = (0..MESSAGES).map(|tag| pair.send(0, tag, &[7; 8])).collect();
+        let (left, waiting) = sends.split_at(LEFT_AT_ONCE as usize);
+        for &send in left {
+            end(&mut pair, send);
+        }
+        assert_eq!(arrived(&mut pair), LEFT_AT_ONCE, "{name} of what has left");
+        end(&mut pair, waiting[0]);
+        assert_eq!(arrived(&mut pair), MESSAGES, "{name} of what waits");
+    }
+}
+
+/// What a worker sends while it makes progress has left when that is done.
+#[test]
+fn replies_leave_with_the_progress_that_ran_their_handlers() {
+    let mut pair = quiet_pair();
+    let handler = |context: &mut HandlerContext<'_>, _: ActiveMessage<'_>| context.reply(&[7], &[]).expect("a request");
+    pair.workers[0].register_handler("seven", Box::new(handler)).expect("free");
+    let seven = HandlerId::of("seven");
+    let ask = |_| pair.workers[1].request_active(0.into(), seven, &[], &[]).expect("accepted");
+    let requests: Vec<_> = (0..MESSAGES).map(ask).collect();
+    pair.workers[1].ring_doorbell();
+    pair.workers[0].progress();
+    arrived(&mut pair);
+    let replies = requests.iter().filter(|request| pair.workers[1].test(**request).is_some()).count();
+    assert_eq!(replies as u64, MESSAGES);
+}
