@@ -1,5 +1,5 @@
-//! One worker alone and a thousand strangers, which are inserted, spoken with and removed while messages go to and fro; what the
-//! first message to each takes, and what is left of those that have gone.
+//! One worker alone and a thousand strangers, which are inserted, spoken with and removed while messages go to and fro: a few at a time,
+//! and all of them at once. What the first message to each takes, what each that is known costs, and what is left of those that have gone.
 
 mod common;
 
@@ -11,8 +11,8 @@ use roci_msgcore::{Config, Pattern, PeerId, Request, Source, Tag, TagMatch};
 use roci_testkit::World as _;
 
 const STRANGERS: usize = 1_000;
-/// Strangers that are known at a time, and those of them that stay and talk.
-const KNOWN: usize = 64;
+/// Strangers that are known at a time where they come and go, and those of them that stay and talk.
+const FEW: usize = 64;
 const TALKERS: usize = 8;
 const LATENCY_NS: u64 = 2_000;
 /// Between two calls of progress.
@@ -101,11 +101,11 @@ impl Talk {
     }
 }
 
-/// Lets the hub and those that it knows make progress, and all others now and then.
+/// Lets the hub, those that talk and the newest make progress, and all others now and then.
 fn step(world: &mut World, talks: &mut VecDeque<Talk>) {
     world.clock.advance(STEP_NS);
     world.workers[0].progress();
-    for talk in talks.iter() {
+    for talk in talks.iter().take(TALKERS).chain(talks.back()) {
         world.workers[talk.who].progress();
     }
     if world.clock.now().is_multiple_of(64 * STEP_NS) {
@@ -125,8 +125,14 @@ fn resident_bytes() -> usize {
     kibibytes << 10
 }
 
-/// Meets `strangers` one after the other; returns how long the first answer of each has taken, in nanoseconds of the world.
-fn meet(world: &mut World, talks: &mut VecDeque<Talk>, strangers: impl Iterator<Item = usize>) -> Vec<u64> {
+/// Meets `strangers` one after the other, and knows no more than `most`; returns how long the first answer of each has taken, in
+/// nanoseconds of the world.
+fn meet(
+    world: &mut World,
+    talks: &mut VecDeque<Talk>,
+    strangers: impl Iterator<Item = usize>,
+    most: usize,
+) -> Vec<u64> {
     let mut times = Vec::new();
     for who in strangers {
         let since = world.clock.now();
@@ -139,7 +145,7 @@ fn meet(world: &mut World, talks: &mut VecDeque<Talk>, strangers: impl Iterator<
             step(world, talks);
         }
         times.push(world.clock.now() - since);
-        if talks.len() > KNOWN {
+        if talks.len() > most {
             talks.remove(TALKERS).expect("it is known").end(world);
         }
         if who.is_multiple_of(50) {
@@ -149,34 +155,71 @@ fn meet(world: &mut World, talks: &mut VecDeque<Talk>, strangers: impl Iterator<
     times
 }
 
-#[test]
-fn a_thousand_strangers_come_and_go_while_others_talk() {
+fn world() -> World {
     let net = NetConfig { latency_ns: LATENCY_NS, ..NetConfig::default() };
-    let mut world = World::of_strangers(net, &configs(), 7);
-    let mut talks = VecDeque::new();
-    let memory = world.workers[0].memory();
-    let mut times = meet(&mut world, &mut talks, 1..=STRANGERS);
-    let first_pass = resident_bytes();
-    // Again, all but those that are known still.
-    times.extend(meet(&mut world, &mut talks, TALKERS + 1..=STRANGERS / 2));
-    let grown = resident_bytes().saturating_sub(first_pass);
+    World::of_strangers(net, &configs(), 7)
+}
+
+/// Until the stranger looks; and ARP, REQ, REP, RTU and terms, a message and its answer: a few round trips, and no time-out.
+fn check_times(mut times: Vec<u64>) {
     times.sort_unstable();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    println!("first answer: median {median} ns, worst {worst} ns, of {} peers; {grown} bytes grown", times.len());
-    assert!(talks.iter().take(TALKERS).all(|talk| talk.answered > 100), "the talkers go on meanwhile");
-    // Until the stranger looks; and ARP, REQ, REP, RTU and terms, a message and its answer: a few round trips, and no time-out.
+    println!("first answer: median {median} ns, worst {worst} ns, of {} peers", times.len());
     assert!(worst < LOOK_NS + 20 * LATENCY_NS, "{worst} ns");
+}
+
+/// Parts from all: their names are used again, their memory is free, and nothing that they have sent is left.
+fn part(world: &mut World, mut talks: VecDeque<Talk>, (memory, most): (usize, usize)) {
+    assert!(talks.iter().take(TALKERS).all(|talk| talk.answered > 100), "the talkers went on meanwhile");
     for talk in talks.drain(..) {
-        talk.end(&mut world);
+        talk.end(world);
     }
     world.steps(2_000);
     let hub = &mut world.workers[0];
     hub.inside().check_invariants().expect("what must hold");
     let highest =
         hub.insert(roci_msgcore::EndpointAddress { service: 1, ..hub.address() }).expect("there is room").slot();
-    assert!(highest <= 2 * KNOWN, "slots are used again: {highest}");
+    assert!(highest <= 2 * most, "slots are used again: {highest}");
     assert!(hub.memory() + (64 << 10) >= memory, "{} bytes of the arena are missing", memory - hub.memory());
     assert!(hub.probe(Pattern::new(Source::Any, TagMatch::Any)).is_none(), "what they have sent is gone");
+}
+
+#[test]
+fn a_thousand_strangers_come_and_go_while_others_talk() {
+    let (mut world, mut talks) = (world(), VecDeque::new());
+    let memory = world.workers[0].memory();
+    let mut times = meet(&mut world, &mut talks, 1..=STRANGERS, FEW);
+    let first_pass = resident_bytes();
+    // Again, all but those that are known still.
+    times.extend(meet(&mut world, &mut talks, TALKERS + 1..=STRANGERS / 2, FEW));
+    let grown = resident_bytes().saturating_sub(first_pass);
+    check_times(times);
+    part(&mut world, talks, (memory, FEW));
     // Two passes leave no more behind than one: all ends are in this process.
     assert!(grown < 8 << 20, "{grown} bytes");
+}
+
+/// All at once: then every second one goes, and comes again.
+#[test]
+fn a_thousand_strangers_are_known_at_once_while_some_talk() {
+    let (mut world, mut talks) = (world(), VecDeque::new());
+    let (memory, resident) = (world.workers[0].memory(), resident_bytes());
+    let mut times = meet(&mut world, &mut talks, 1..=STRANGERS, STRANGERS);
+    let arena = memory.saturating_sub(world.workers[0].memory()) / STRANGERS;
+    let resident = resident_bytes().saturating_sub(resident) / STRANGERS;
+    println!("each costs {arena} bytes of the hub's arena, and {resident} resident at both ends");
+    // An idle peer has nothing in the arena: receives and send buffers are for all.
+    assert!(arena < 64, "{arena} bytes of the arena");
+    // Most of it is what a stranger touches for its first peer.
+    assert!(resident < 64 << 10, "{resident} bytes resident");
+    let (gone, stay) = talks.into_iter().partition::<VecDeque<_>, _>(|talk| talk.who > TALKERS && talk.who % 2 == 0);
+    talks = stay;
+    let again: Vec<_> = gone.iter().map(|talk| talk.who).collect();
+    for talk in gone {
+        talk.end(&mut world);
+        step(&mut world, &mut talks);
+    }
+    times.extend(meet(&mut world, &mut talks, again.into_iter(), STRANGERS));
+    check_times(times);
+    part(&mut world, talks, (memory, STRANGERS));
 }
