@@ -29,19 +29,19 @@ fn there_and_back<W: Member>() {
             // Longer than the message: the rest of it stays as it is.
             let mut into = vec![0xee; len + 3];
             if worker.rank() == 0 {
-                worker.send_from(other, TAG, &bytes(len)).expect("sent");
+                worker.send_from(other.into(), TAG, &bytes(len)).expect("sent");
             }
             let envelope = worker.recv_into(from(other), &mut into).expect("received");
             assert_eq!((envelope.source, envelope.tag, envelope.len), (other.into(), TAG, len));
             assert_eq!(into, [bytes(len), vec![0xee; 3]].concat());
             if worker.rank() == 1 {
-                worker.send_from(other, TAG, &into[..len]).expect("sent");
+                worker.send_from(other.into(), TAG, &into[..len]).expect("sent");
             }
         }
         let free = worker.free_bytes();
         for _ in 0..100 {
             let (mut into, mine) = ([0; 8], [worker.rank() as u8; 8]);
-            worker.send_from(other, TAG, &mine).expect("sent");
+            worker.send_from(other.into(), TAG, &mine).expect("sent");
             worker.recv_into(from(other), &mut into).expect("received");
         }
         assert!(worker.free_bytes() + (1 << 20) > free, "memory comes back");
@@ -64,15 +64,15 @@ fn mistakes<W: Member>() {
     let dropped = run_ranks(2, |job, _| {
         let mut worker = W::join(&config(&[]), job).expect("it opens");
         let (us, other) = (worker.rank(), 1 - worker.rank());
-        assert!(matches!(worker.send_from(9, TAG, &[1]), Err(CallError::NoRank { rank: 9, size: 2 })));
+        assert!(matches!(worker.send_from(9.into(), TAG, &[1]), Err(CallError::NoRank { rank: 9, size: 2 })));
         assert!(matches!(worker.recv_into(from(9), &mut [0]), Err(CallError::NoRank { rank: 9, size: 2 })));
         let mut into = [7; 4];
         // Under a tag of its own: the other rank's message may be here already.
-        worker.send_from(us, OWN, &[1; 8]).expect("to this rank itself");
+        worker.send_from(us.into(), OWN, &[1; 8]).expect("to this rank itself");
         let long = worker.recv_into(Pattern::new(Source::Any, OWN), &mut into);
         assert!(matches!(long, Err(CallError::Peer(OpError::Truncated(_)))), "{long:?}");
         assert_eq!(into, [7; 4]);
-        worker.send_from(other, TAG, &[2; 4]).expect("sent");
+        worker.send_from(other.into(), TAG, &[2; 4]).expect("sent");
         worker.recv_into(from(other), &mut into).expect("received");
         assert_eq!(into, [2; 4]);
         worker.close().expect("both are there")
@@ -100,7 +100,7 @@ fn partings<W: Member>() {
             worker.abort().expect("it lives");
             return;
         }
-        worker.send_from(1, TAG, &[1; 8]).expect("sent");
+        worker.send_from(1.into(), TAG, &[1; 8]).expect("sent");
         for source in [Source::from(1), Source::Any] {
             let gone = worker.recv_into(Pattern::new(source, TAG), &mut into);
             assert!(matches!(gone, Err(CallError::Peer(_))), "{gone:?}");

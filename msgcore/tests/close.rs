@@ -20,7 +20,7 @@ trait Deeds: Member {
     }
 
     fn post_send(&mut self, to: Rank, payload: Buffer, options: SendOptions) {
-        let _ = self.send_with(to, TAG, payload, options).expect("accepted");
+        let _ = self.send_with(to.into(), TAG, payload, options).expect("accepted");
     }
 
     fn post_recv(&mut self) {
@@ -29,7 +29,7 @@ trait Deeds: Member {
     }
 
     fn send_detached(&mut self, to: Rank, bytes: &[u8]) {
-        let send = self.send_buffered(to, TAG, bytes, SendOptions::default()).expect("accepted");
+        let send = self.send_buffered(to.into(), TAG, bytes, SendOptions::default()).expect("accepted");
         self.detach(send);
     }
 

@@ -29,7 +29,7 @@ fn received_of<W: Member>(knobs: &'static [(&'static str, &'static str)], part: 
         let mut worker = W::join(&config(knobs), job).expect("it opens");
         if worker.rank() == 0 {
             for number in 0..MESSAGES {
-                let send = worker.send_bytes(1, TAG, &[number as u8; 8]).expect("accepted");
+                let send = worker.send_bytes(1.into(), TAG, &[number as u8; 8]).expect("accepted");
                 worker.wait(send).expect("over");
             }
             part(worker);
@@ -72,7 +72,7 @@ fn injected_is_fetched<W: Member>() {
         let mut worker = W::join(&config(&[("credits", "4")]), job).expect("it opens");
         if worker.rank() == 0 {
             for number in 0..MESSAGES {
-                worker.inject(1, TAG, &[number as u8; 8], SendOptions::default()).expect("accepted");
+                worker.inject(1.into(), TAG, &[number as u8; 8], SendOptions::default()).expect("accepted");
             }
             return usize::from(worker.stats().expect("it lives").fallback_credit > 0);
         }

@@ -54,7 +54,7 @@ fn meet(world: &mut World, one: usize, other: usize) {
     for (from, to) in [(one, other), (other, one)] {
         let receive = world.recv_from(to, Source::from(from), Tag::new(1), 100);
         let bytes = pattern(100, from);
-        let send = world.workers[from].send_bytes(to, Tag::new(1), &bytes).expect("accepted");
+        let send = world.workers[from].send_bytes(to.into(), Tag::new(1), &bytes).expect("accepted");
         let done = world.wait(to, receive).expect("it arrives");
         assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
         world.wait(from, send).expect("it leaves");

@@ -24,12 +24,12 @@ fn send_all<W: Member>(worker: &mut W, bytes: &'static [u8]) {
     for tag in [Tag::new(1), Tag::new(2), MANY] {
         for len in LENGTHS {
             let whole = worker.adopt(bytes[..len].into()).expect("it is there");
-            sends.push(worker.send(1, tag, whole).expect("accepted"));
+            sends.push(worker.send(1.into(), tag, whole).expect("accepted"));
             let mut rest = worker.memory(len - len / 3);
             rest.copy_from_slice(&bytes[len / 3..len]);
             let first = worker.adopt(bytes[..len / 3].into()).expect("it is there");
             let list = Buffer::list(vec![first, rest]).expect("two");
-            sends.push(worker.send(1, tag, list).expect("accepted"));
+            sends.push(worker.send(1.into(), tag, list).expect("accepted"));
         }
     }
     for send in sends {

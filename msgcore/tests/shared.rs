@@ -29,7 +29,7 @@ fn exchange<W: Member>(worker: &Mutex<W>, other: PeerId, thread: u64) {
         let mut it = locked(worker);
         let mut payload = it.memory(len_of(number));
         payload.fill(number as u8 ^ thread as u8);
-        let send = it.send(other.slot(), tag, payload).expect("accepted");
+        let send = it.send(other.slot().into(), tag, payload).expect("accepted");
         let room = it.memory(LENGTHS[2]);
         let receive = it.recv(Source::Peer(other), tag, room).expect("accepted");
         drop(it);

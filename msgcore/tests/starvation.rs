@@ -38,7 +38,7 @@ fn survives_a_flood<W: Member>(settings: &'static [(&str, &str)]) {
 fn send<W: Member>(worker: &mut W, to: usize, tag: Tag) -> Request {
     let mut payload = worker.memory(LEN);
     payload.fill(tag.get() as u8);
-    worker.send(to, tag, payload).expect("accepted")
+    worker.send(to.into(), tag, payload).expect("accepted")
 }
 
 fn receive<W: Member>(worker: &mut W, from: usize, tag: Tag) {

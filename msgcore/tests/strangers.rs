@@ -63,7 +63,7 @@ impl Talk {
 
     fn ask(world: &mut World, who: usize, peer: PeerId) -> (Request, Request) {
         let answer = world.recv_from(0, peer.into(), Tag::new(who as u64), 100);
-        let send = world.workers[0].send_to(peer, Tag::new(1), &[who as u8; 100]).expect("accepted");
+        let send = world.workers[0].send_bytes(peer, Tag::new(1), &[who as u8; 100]).expect("accepted");
         (send, answer)
     }
 
@@ -73,7 +73,7 @@ impl Talk {
         if let Some(done) = world.workers[who].test(self.question) {
             let done = done.expect("it comes");
             assert!(*done.buffer == [who as u8; 100], "another's message");
-            let send = world.workers[who].send_to(done.peer, Tag::new(who as u64), &done.buffer).expect("accepted");
+            let send = world.workers[who].send_bytes(done.peer, Tag::new(who as u64), &done.buffer).expect("accepted");
             world.workers[who].detach(send);
             self.question = world.recv(who, TagMatch::Any, 100);
         }
@@ -177,8 +177,8 @@ fn part(world: &mut World, mut talks: VecDeque<Talk>, (memory, most): (usize, us
     world.steps(2_000);
     let hub = &mut world.workers[0];
     hub.inside().check_invariants().expect("what must hold");
-    let highest =
-        hub.insert(roci_msgcore::EndpointAddress { service: 1, ..hub.address() }).expect("there is room").slot();
+    let another = roci_msgcore::EndpointAddress { service: 1, ..hub.address() };
+    let highest = hub.insert(another).expect("there is room").slot();
     assert!(highest <= 2 * most, "slots are used again: {highest}");
     assert!(hub.memory() + (64 << 10) >= memory, "{} bytes of the arena are missing", memory - hub.memory());
     assert!(hub.probe(Pattern::new(Source::Any, TagMatch::Any)).is_none(), "what they have sent is gone");

@@ -78,7 +78,7 @@ fn all_to_all(worker: &mut impl Member) {
                 let room = worker.memory(len);
                 receives.push((len, peer, worker.recv(peer, tag, room).expect("accepted")));
                 let payload = filled(worker, peer, len, round);
-                sends.push(worker.send(peer, tag, payload).expect("accepted"));
+                sends.push(worker.send(peer.into(), tag, payload).expect("accepted"));
             }
         }
         for (len, peer, receive) in receives {
@@ -235,15 +235,16 @@ fn every_call_has_its_meaning<W: Member>() {
         let anything = Pattern::new(Source::Any, TagMatch::Any);
         let pattern = Pattern::new(1 - worker.rank(), Tag::new(5));
         if worker.rank() == 0 {
-            let send = worker.send_bytes(1, Tag::new(5), b"probed").expect("accepted");
+            let send = worker.send_bytes(1.into(), Tag::new(5), b"probed").expect("accepted");
             assert!(!worker.wait(send).expect("sent").is_cancelled);
             // It is over, and rank 1 does not receive: that one gives it back.
-            let send = worker.send_bytes(1, Tag::new(6), b"taken back").expect("accepted");
+            let send = worker.send_bytes(1.into(), Tag::new(6), b"taken back").expect("accepted");
             worker.barrier().expect("both are here");
             worker.cancel(send);
             assert!(worker.wait(send).expect("it ends").is_cancelled);
-            let buffered = worker.send_buffered(1, Tag::new(7), &vec![7; LONG], SendOptions::default());
-            let detached = worker.send_buffered(1, Tag::new(8), &vec![8; LONG], SendOptions::default()).expect("room");
+            let buffered = worker.send_buffered(1.into(), Tag::new(7), &vec![7; LONG], SendOptions::default());
+            let detached =
+                worker.send_buffered(1.into(), Tag::new(8), &vec![8; LONG], SendOptions::default()).expect("room");
             worker.detach(detached);
             worker.barrier().expect("both are here");
             assert_eq!(worker.wait(buffered.expect("room")).expect("sent").len, LONG);

@@ -89,7 +89,7 @@ fn exchange<W: Messaging + ?Sized>(
 ) -> Result<Vec<u8>, CallError> {
     let mut payload = worker.buffer(bytes.len())?;
     payload.copy_from_slice(bytes);
-    let send = worker.send_with(to, tag, payload, SendOptions::default().within(Context::COLLECTIVE))?;
+    let send = worker.send_with(to.into(), tag, payload, SendOptions::default().within(Context::COLLECTIVE))?;
     let theirs = receive(worker, from, tag);
     // Whatever became of the receive the send ends.
     let sent = worker.wait_or_leave(send);
@@ -100,7 +100,7 @@ fn exchange<W: Messaging + ?Sized>(
 fn send<W: Messaging + ?Sized>(worker: &mut W, to: Rank, tag: Tag, bytes: &[u8]) -> Result<(), CallError> {
     let mut payload = worker.buffer(bytes.len())?;
     payload.copy_from_slice(bytes);
-    let send = worker.send_with(to, tag, payload, SendOptions::default().within(Context::COLLECTIVE))?;
+    let send = worker.send_with(to.into(), tag, payload, SendOptions::default().within(Context::COLLECTIVE))?;
     let sent = worker.wait_or_leave(send)?;
     worker.give_back(sent.buffer);
     Ok(())

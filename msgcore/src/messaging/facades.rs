@@ -45,14 +45,14 @@ macro_rules! same {
             self.progress()
         }
 
-        fn connect(&mut self, rank: Rank) -> Result<(), CallError> {
-            self.connect(rank)
+        fn connect(&mut self, peer: PeerId) -> Result<(), CallError> {
+            self.connect(peer)
         }
 
         #[inline]
         fn send_with(
             &mut self,
-            to: Rank,
+            to: PeerId,
             tag: Tag,
             payload: Buffer,
             options: SendOptions,
@@ -60,13 +60,13 @@ macro_rules! same {
             self.send_with(to, tag, payload, options)
         }
 
-        fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
+        fn send_bytes(&mut self, to: PeerId, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
             self.send_bytes(to, tag, bytes)
         }
 
         fn send_buffered(
             &mut self,
-            to: Rank,
+            to: PeerId,
             tag: Tag,
             bytes: &[u8],
             options: SendOptions,
@@ -75,7 +75,7 @@ macro_rules! same {
         }
 
         #[inline]
-        fn inject(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
+        fn inject(&mut self, to: PeerId, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError> {
             self.inject(to, tag, bytes, options)
         }
 
@@ -195,8 +195,8 @@ impl<L: roci_driver::link::Link> Messaging for Worker<L> {
         Ok(self.adopt(memory)?)
     }
 
-    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
-        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(Worker::is_connected(self, rank)) }
+    fn is_connected(&mut self, peer: PeerId) -> Result<bool, OpError> {
+        if Worker::is_forked(self) { Err(OpError::Forked) } else { Ok(Worker::is_connected(self, peer)) }
     }
 
     fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {
@@ -231,8 +231,8 @@ impl<H: EngineHost> Messaging for DedicatedWorker<H> {
         self.adopt(memory)
     }
 
-    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError> {
-        self.is_connected(rank)
+    fn is_connected(&mut self, peer: PeerId) -> Result<bool, OpError> {
+        self.is_connected(peer)
     }
 
     fn probe(&mut self, pattern: Pattern) -> Result<Option<Envelope>, OpError> {

@@ -1,5 +1,6 @@
 //! What every worker can do, wherever its engine runs: one trait for both.
 
+mod addressing;
 pub mod collectives;
 mod facades;
 
@@ -22,14 +23,16 @@ use crate::worker::one_sided::{KeyNames, Offering, OneSided};
 use crate::worker::stream::Streams;
 use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
-/// Tagged messages between ranks. A [`Worker`](crate::Worker) makes progress inside these calls; a
+pub use addressing::Addressing;
+
+/// Tagged messages between peers: ranks of a job, or workers alone, which [`Addressing`] names. A [`Worker`](crate::Worker) makes progress inside these calls; a
 /// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
 /// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], [`Offering`] and [`KeyNames`], active messages [`ActiveMessages`].
-pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
-    /// Returns this rank.
+pub trait Messaging: Addressing + Streams + OneSided + Offering + KeyNames + ActiveMessages {
+    /// Returns this rank; 0 for a worker alone.
     fn rank(&self) -> Rank;
 
-    /// Returns how many ranks there are.
+    /// Returns how many ranks there are; 1 for a worker alone.
     fn size(&self) -> usize;
 
     /// Whether this process was forked from the one that opened the worker.
@@ -48,28 +51,29 @@ pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     fn progress(&mut self) -> bool;
 
     /// Begins to connect to a peer, which the first message would do too.
-    fn connect(&mut self, rank: Rank) -> Result<(), CallError>;
+    fn connect(&mut self, peer: PeerId) -> Result<(), CallError>;
 
     /// Whether messages to a peer leave at once.
-    fn is_connected(&mut self, rank: Rank) -> Result<bool, OpError>;
+    fn is_connected(&mut self, peer: PeerId) -> Result<bool, OpError>;
 
     /// Sends in another mode or context than the usual ones.
     fn send_with(
         &mut self,
-        to: Rank,
+        to: PeerId,
         tag: Tag,
         payload: Buffer,
         options: SendOptions,
     ) -> Result<Request, Refused<Buffer>>;
 
     /// Sends a copy of `bytes`.
-    fn send_bytes(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<Request, CallError>;
+    fn send_bytes(&mut self, to: PeerId, tag: Tag, bytes: &[u8]) -> Result<Request, CallError>;
 
     /// Sends a copy of `bytes`, of which there is a bounded amount (`MPI_Ibsend`).
-    fn send_buffered(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<Request, CallError>;
+    fn send_buffered(&mut self, to: PeerId, tag: Tag, bytes: &[u8], options: SendOptions)
+    -> Result<Request, CallError>;
 
     /// Sends `bytes`, which are the caller's again when the call returns, without an operation to wait for (`fi_tinject`).
-    fn inject(&mut self, to: Rank, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError>;
+    fn inject(&mut self, to: PeerId, tag: Tag, bytes: &[u8], options: SendOptions) -> Result<(), CallError>;
 
     /// Returns the longest message that may be injected, in bytes.
     fn inject_size(&self) -> usize;
@@ -163,7 +167,7 @@ pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     /// Waits until every rank has called this.
     fn barrier(&mut self) -> Result<(), OpError>;
 
-    /// Waits until all that was sent to a rank, or to all, is in its memory, for `timeout` at most.
+    /// Waits until all that was sent to a peer, or to all, is in its memory, for `timeout` at most.
     fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError>;
 
     /// Returns the worker's counters.
@@ -188,8 +192,8 @@ pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     where
         Self: Sized;
 
-    /// Sends all of `payload` to rank `to`.
-    fn send(&mut self, to: Rank, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
+    /// Sends all of `payload` to peer `to`.
+    fn send(&mut self, to: PeerId, tag: Tag, payload: Buffer) -> Result<Request, Refused<Buffer>> {
         self.send_with(to, tag, payload, SendOptions::default())
     }
 
@@ -211,7 +215,7 @@ pub trait Messaging: Streams + OneSided + Offering + KeyNames + ActiveMessages {
     ///
     /// # Errors
     /// The send was refused, or its peer is gone.
-    fn send_from(&mut self, to: Rank, tag: Tag, bytes: &[u8]) -> Result<(), CallError> {
+    fn send_from(&mut self, to: PeerId, tag: Tag, bytes: &[u8]) -> Result<(), CallError> {
         let request = self.send_bytes(to, tag, bytes)?;
         let done = self.wait_or_leave(request)?;
         self.give_back(done.buffer);

@@ -49,7 +49,7 @@ fn a_rank_that_goes_says_so_where_connections_are_made_by_rdma_cm() {
 fn a_rank_that_does_not_listen_yet_is_asked_again_by_rdma_cm() {
     let config = config(&[("connect_method", "rdma_cm"), ("connect", "peer-to-peer"), QUICK[0], QUICK[1]]);
     let (mut world, mut late) = World::with_a_late_rank(&config);
-    world.workers[0].connect(1).expect("it begins");
+    world.workers[0].connect(1.into()).expect("it begins");
     for _ in 0..20_000 {
         world.steps(1);
         late.engine.poll();
@@ -100,15 +100,15 @@ fn ranks_are_connected_whichever_begins() {
         for (first, second) in BEGINNINGS {
             let what = format!("{settings:?}, {first} first, then after {second:?}");
             let mut pair = World::pair(&settings);
-            pair.workers[first].connect(1 - first).expect("it is there");
+            pair.workers[first].connect((1 - first).into()).expect("it is there");
             if let Some(steps) = second {
                 pair.steps(steps);
-                pair.workers[1 - first].connect(first).expect("it is there");
+                pair.workers[1 - first].connect(first.into()).expect("it is there");
             }
             pair.until(&what, is_connected);
             assert_connected(&mut pair, &what);
             exchange(&mut pair, 1);
-            pair.workers[first].connect(1 - first).expect("it is connected already");
+            pair.workers[first].connect((1 - first).into()).expect("it is connected already");
             pair.steps(300);
             assert_connected_no_more(&mut pair);
         }
@@ -157,9 +157,9 @@ fn frames_lost_meanwhile_do_not_keep_them_apart() {
             let settings = [&settings[..], &[("faults", &faults)]].concat();
             let what = format!("{settings:?}");
             let mut pair = World::pair(&settings);
-            pair.workers[seed % 2].connect(1 - seed % 2).expect("it is there");
+            pair.workers[seed % 2].connect((1 - seed % 2).into()).expect("it is there");
             if seed % 3 == 0 {
-                pair.workers[1 - seed % 2].connect(seed % 2).expect("it is there");
+                pair.workers[1 - seed % 2].connect((seed % 2).into()).expect("it is there");
             }
             let send = pair.send(seed % 2, 1, b"early");
             let receive = pair.recv(1 - seed % 2, Tag::new(1), 5);
@@ -204,7 +204,7 @@ fn more_peers_than_send_buffers_are_all_connected() {
         let few = [("connect_method", method), ("vbuf_max", "16"), ("vbuf_pool", "1"), ("credits", "64"), QUICK[0]];
         let mut world = World::of(&[&few[..]; 40]);
         for peer in 1..40 {
-            world.workers[0].connect(peer).expect("it is there");
+            world.workers[0].connect(peer.into()).expect("it is there");
         }
         world.until("all are connected", |world| (1..40).all(|peer| world.workers[0].is_connected(peer)));
         assert!(world.workers[0].stats().vbufs <= 16 + 39 + 39 * 71, "a buffer more for each peer, and its receives");
@@ -253,7 +253,7 @@ fn receive_queues_that_do_not_fit_are_named_at_both_ends_and_the_others_go_on() 
                             matches!(&events(&mut world, who)[..], [WorkerEvent::PeerGone { peer, .. }] if *peer == 1 - who)
                         );
                     }
-                    let send = world.workers[2].send_bytes(0, Tag::new(3), b"fine").expect("accepted");
+                    let send = world.workers[2].send_bytes(0.into(), Tag::new(3), b"fine").expect("accepted");
                     let receive = world.recv_from(0, Source::from(2), Tag::new(3), 4);
                     assert_eq!(world.wait(0, receive).expect("received").len, 4);
                     world.wait(2, send).expect("sent");

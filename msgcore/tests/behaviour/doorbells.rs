@@ -22,7 +22,7 @@ fn quiet_pair() -> World {
 
 fn inject(pair: &mut World) {
     for tag in 0..MESSAGES {
-        pair.workers[0].inject(1, Tag::new(tag), &[7; 8], SendOptions::default()).expect("accepted");
+        pair.workers[0].inject(1.into(), Tag::new(tag), &[7; 8], SendOptions::default()).expect("accepted");
     }
 }
 

@@ -57,7 +57,7 @@ fn carry(settings: &[(&str, &str)], to: usize) -> World {
                     room.take().map(|room| world.workers[to].recv(Source::Any, Tag::new(1), room).expect("accepted"));
             }
             let options = if which == 1 { SendOptions::default().synchronous() } else { SendOptions::default() };
-            let send = world.workers[0].send_with(to, Tag::new(1), payload, options).expect("accepted");
+            let send = world.workers[0].send_with(to.into(), Tag::new(1), payload, options).expect("accepted");
             world.steps(if is_late { 300 } else { 1 });
             let receive = receive.unwrap_or_else(|| {
                 world.workers[to].recv(Source::Any, Tag::new(1), room.take().expect("it is late")).expect("accepted")

@@ -48,7 +48,7 @@ fn share(world: &mut World, to: usize) {
                 world.steps(200);
             }
             let payload = source(world, 0, &bytes[part.clone()]);
-            sends.push(world.workers[0].send(to, Tag::new(tag as u64), payload).expect("accepted"));
+            sends.push(world.workers[0].send(to.into(), Tag::new(tag as u64), payload).expect("accepted"));
         }
         for (tag, part) in parts.into_iter().enumerate() {
             let buffer = target(world, to, &room[13..13 + part.len() + 3]);
@@ -100,7 +100,7 @@ fn an_application_may_write_to_a_target_while_a_message_comes() {
     let buffer = target(&mut world, 1, &room[1..=LONGEST]);
     let receive = world.workers[1].recv(Source::Any, TagMatch::Any, buffer).expect("accepted");
     let payload = source(&mut world, 0, bytes);
-    let send = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+    let send = world.workers[0].send(1.into(), Tag::new(1), payload).expect("accepted");
     let is_over = AtomicU8::new(0);
     let done = std::thread::scope(|scope| {
         let scribbler = scope.spawn(|| {
@@ -157,7 +157,7 @@ fn a_buffer_of_the_wrong_kind_comes_back_from_each_call() {
     let anything = || Pattern::new(Source::Any, TagMatch::Any);
     for to in [0, 1] {
         let buffer = target(&mut world, 0, shared_bytes(64));
-        let refused = world.workers[0].send(to, Tag::new(1), buffer);
+        let refused = world.workers[0].send(to.into(), Tag::new(1), buffer);
         assert_eq!(is_wrong(refused, WrongKind::Target).kind(), MemoryKind::Target);
     }
     let mut buffer = source(&mut world, 0, &[1; 64]);
@@ -248,7 +248,7 @@ fn a_source_may_lie_where_nothing_can_be_written() {
     for bytes in [&LITERAL[..], &LITERAL[..100]] {
         let receive = world.recv(1, Tag::new(1), bytes.len());
         let payload = source(&mut world, 0, bytes);
-        let send = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+        let send = world.workers[0].send(1.into(), Tag::new(1), payload).expect("accepted");
         world.expect(1, receive, bytes);
         world.wait(0, send).expect("it goes");
     }

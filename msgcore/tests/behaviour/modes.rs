@@ -120,12 +120,13 @@ fn buffered_sends_are_refused_by_name_beyond_their_limit_and_return_their_memory
         let mut sends = Vec::new();
         for tag in 0..2 {
             let bytes = pattern(100_000, tag as usize);
-            let send = pair.workers[0].send_buffered(1, Tag::new(tag), &bytes, standard).expect("there is room");
+            let send = pair.workers[0].send_buffered(1.into(), Tag::new(tag), &bytes, standard).expect("there is room");
             sends.push(send);
         }
         let detached = sends.remove(0);
         pair.workers[0].detach(detached);
-        let error = pair.workers[0].send_buffered(1, Tag::new(9), &pattern(50_001, 0), standard).expect_err("too much");
+        let error =
+            pair.workers[0].send_buffered(1.into(), Tag::new(9), &pattern(50_001, 0), standard).expect_err("too much");
         assert!(matches!(error, CallError::BufferFull { asked: 50_001, held: 200_000 }), "{error}");
         assert!(error.to_string().contains("ROCI_BUFFERED_LIMIT"), "{error}");
         for tag in 0..2 {
@@ -146,13 +147,13 @@ fn a_short_buffered_send_holds_nothing_once_it_has_left() {
     let mut pair = World::pair(&[("buffered_limit", "100")]);
     pair.connect_all();
     for round in 0..10 {
-        let send = pair.workers[0].send_buffered(1, Tag::new(1), &pattern(100, round), SendOptions::default());
+        let send = pair.workers[0].send_buffered(1.into(), Tag::new(1), &pattern(100, round), SendOptions::default());
         pair.workers[0].detach(send.expect("room"));
         let receive = pair.recv(1, Tag::new(1), 100);
         pair.expect(1, receive, &pattern(100, round));
     }
     // To oneself a long one waits where it is.
-    let send = pair.workers[0].send_buffered(0, Tag::new(1), &pattern(100, 1), SendOptions::default());
+    let send = pair.workers[0].send_buffered(0.into(), Tag::new(1), &pattern(100, 1), SendOptions::default());
     pair.workers[0].detach(send.expect("room"));
     let receive = pair.recv(0, Tag::new(1), 100);
     assert!(*pair.wait(0, receive).expect("it is there").buffer == *pattern(100, 1));
@@ -336,7 +337,7 @@ fn a_message_that_was_handed_over_can_be_sent_on_by_any_protocol() {
         let buffer = pair.wait(1, receive).expect("it comes").buffer;
         pair.wait(0, send).expect("sent");
         let back = pair.recv(0, Tag::new(2), 9000);
-        let send = pair.workers[1].send(0, Tag::new(2), buffer).expect("accepted");
+        let send = pair.workers[1].send(0.into(), Tag::new(2), buffer).expect("accepted");
         pair.expect(0, back, &pattern(9000, 3));
         pair.wait(1, send).expect("sent");
     }
@@ -362,8 +363,8 @@ fn a_receives_buffer_comes_back_whole_from_every_protocol() {
 fn a_worker_closes_over_messages_to_itself_that_were_not_received() {
     let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
-    let _long = worker.send_bytes(0, Tag::new(1), &pattern(100_000, 1)).expect("accepted");
-    let _short = worker.send_bytes(0, Tag::new(1), &pattern(10, 1)).expect("accepted");
+    let _long = worker.send_bytes(0.into(), Tag::new(1), &pattern(100_000, 1)).expect("accepted");
+    let _short = worker.send_bytes(0.into(), Tag::new(1), &pattern(10, 1)).expect("accepted");
     let dropped = pair.workers.remove(0).close().expect("no rank is waited for");
     assert_eq!((dropped.sends, dropped.unexpected), (1, 2));
 }
@@ -382,14 +383,14 @@ fn a_call_that_is_refused_gives_the_buffer_back() {
     };
     for to in [2, usize::MAX] {
         let buffer = marked(&pair);
-        assert_back(pair.workers[0].send(to, Tag::new(1), buffer).expect_err("no such rank"));
+        assert_back(pair.workers[0].send(to.into(), Tag::new(1), buffer).expect_err("no such rank"));
         let buffer = marked(&pair);
         assert_back(pair.workers[0].recv(to, Tag::new(1), buffer).expect_err("no such rank"));
     }
     let _receives: Vec<_> = std::iter::from_fn(|| pair.workers[0].recv_in_place(any()).ok()).collect();
     for to in [0, 1] {
         let buffer = marked(&pair);
-        assert_back(pair.workers[0].send(to, Tag::new(1), buffer).expect_err("too many requests"));
+        assert_back(pair.workers[0].send(to.into(), Tag::new(1), buffer).expect_err("too many requests"));
     }
     let buffer = marked(&pair);
     assert_back(pair.workers[0].recv(1, Tag::new(1), buffer).expect_err("too many requests"));
@@ -409,7 +410,7 @@ fn a_short_message_to_oneself_that_finds_no_memory_waits_in_place() {
         .iter()
         .flat_map(|&size| std::iter::from_fn(|| pair.workers[0].buffer(size).ok()).collect::<Vec<_>>())
         .collect();
-    let send = pair.workers[0].send(0, Tag::new(1), payload).expect("it needs no more memory");
+    let send = pair.workers[0].send(0.into(), Tag::new(1), payload).expect("it needs no more memory");
     assert!(!is_over(&mut pair, 0, send));
     let receive = pair.workers[0].recv(0, Tag::new(1), room).expect("accepted");
     for request in [receive, send] {
@@ -461,7 +462,7 @@ fn what_is_injected_is_the_callers_again_at_once_and_arrives_in_order() {
                 continue;
             }
             let options = SendOptions::default().with_data(at as u64);
-            pair.workers[0].inject(1, tag, &bytes, options).expect("it is short");
+            pair.workers[0].inject(1.into(), tag, &bytes, options).expect("it is short");
             bytes.fill(0);
             if at % 50 == 0 {
                 pair.steps(20);
@@ -473,7 +474,7 @@ fn what_is_injected_is_the_callers_again_at_once_and_arrives_in_order() {
             assert!(*done.buffer == *pattern(len(at), at), "message {at} differs");
         }
         let receive = pair.recv(0, Tag::new(9), 10);
-        pair.workers[0].inject(0, Tag::new(9), b"myself", SendOptions::default()).expect("it is short");
+        pair.workers[0].inject(0.into(), Tag::new(9), b"myself", SendOptions::default()).expect("it is short");
         assert_eq!(pair.wait(0, receive).expect("it comes").len, 6);
         pair.steps(10_000);
         for (worker, memory) in pair.workers.iter().zip(memory) {
@@ -491,10 +492,13 @@ fn what_cannot_be_injected_is_refused_by_name() {
     let limit = pair.workers[0].inject_size();
     assert_eq!(limit, 8192 - 40);
     let long = vec![0; limit + 1];
-    let error = pair.workers[0].inject(1, Tag::new(1), &long, SendOptions::default()).expect_err("too long");
+    let error = pair.workers[0].inject(1.into(), Tag::new(1), &long, SendOptions::default()).expect_err("too long");
     assert!(matches!(error, CallError::TooLongToInject { len, limit: 8152 } if len == limit + 1), "{error}");
-    pair.workers[0].inject(1, Tag::new(1), &long[1..], SendOptions::default()).expect("it fits");
-    assert!(pair.workers[0].inject(2, Tag::new(1), b"x", SendOptions::default()).is_err(), "there is no such rank");
+    pair.workers[0].inject(1.into(), Tag::new(1), &long[1..], SendOptions::default()).expect("it fits");
+    assert!(
+        pair.workers[0].inject(2.into(), Tag::new(1), b"x", SendOptions::default()).is_err(),
+        "there is no such rank"
+    );
     let receive = pair.recv(1, Tag::new(1), limit);
     pair.wait(1, receive).expect("it comes");
     pair.cut(1);
@@ -502,7 +506,8 @@ fn what_cannot_be_injected_is_refused_by_name() {
     pair.workers[0].detach(send);
     pair.steps(400_000);
     if !pair.workers[0].is_dedicated() {
-        let error = pair.workers[0].inject(1, Tag::new(1), b"x", SendOptions::default()).expect_err("it is gone");
+        let error =
+            pair.workers[0].inject(1.into(), Tag::new(1), b"x", SendOptions::default()).expect_err("it is gone");
         assert!(matches!(error, CallError::Peer(OpError::PeerGone { peer, .. }) if peer == 1), "{error}");
     }
 }

@@ -562,7 +562,7 @@ fn an_end_that_offers_nothing_reaches_others() {
     let (memory, _, theirs) = offer(&mut world, 1, &vec![0; 4 * FIREHOSES * PAGE]);
     let puts: Vec<_> = (0..4 * FIREHOSES)
         .map(|bucket| {
-            let _ = world.workers[0].send_bytes(1, Tag::new(1), &[1; 100]).expect("accepted");
+            let _ = world.workers[0].send_bytes(1.into(), Tag::new(1), &[1; 100]).expect("accepted");
             let source = filled(&world, 0, &[7; 16]);
             world.workers[0].put_with(1.into(), source, theirs.at(bucket * PAGE), None).expect("accepted")
         })

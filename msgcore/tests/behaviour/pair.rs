@@ -267,7 +267,7 @@ fn a_rank_whose_peers_are_gone_can_still_talk_to_itself() {
     // The engine of a dedicated worker has ended it, and a new one is met.
     let late = if pair.workers[0].is_dedicated() { pair.recv(0, Tag::new(1), 10) } else { late };
     assert!(pair.workers[0].test_in_turn(late).is_none(), "it is still there");
-    let send = pair.workers[0].send_bytes(0, Tag::new(1), b"self").expect("accepted");
+    let send = pair.workers[0].send_bytes(0.into(), Tag::new(1), b"self").expect("accepted");
     assert_eq!(pair.wait(0, late).map(|done| (done.peer, done.len)), Ok((0.into(), 4)));
     pair.wait(0, send).expect("sent");
 }
@@ -276,7 +276,7 @@ fn a_rank_whose_peers_are_gone_can_still_talk_to_itself() {
 fn a_rank_can_talk_to_itself() {
     let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
-    let send = worker.send_bytes(0, Tag::new(5), b"me").expect("accepted");
+    let send = worker.send_bytes(0.into(), Tag::new(5), b"me").expect("accepted");
     let envelope = worker.probe(Pattern::new(Source::Any, TagMatch::Any)).expect("it waits");
     assert_eq!((envelope.source, envelope.tag, envelope.len), (0.into(), Tag::new(5), 2));
     let buffer = worker.buffer(10).expect("memory");
@@ -290,7 +290,7 @@ fn a_rank_can_talk_to_itself() {
 fn misuse_is_refused_by_name() {
     let mut pair = World::pair(&[]);
     let worker = &mut pair.workers[0];
-    let error = worker.send_bytes(2, Tag::new(0), b"").expect_err("no such rank").to_string();
+    let error = worker.send_bytes(2.into(), Tag::new(0), b"").expect_err("no such rank").to_string();
     assert_eq!(error, "rank 2 is not in this job of 2");
     let buffer = worker.buffer(1).expect("memory");
     assert!(worker.recv(9, Tag::new(0), buffer).is_err());

@@ -148,7 +148,7 @@ fn a_connection_made_while_memory_is_short_grants_no_receives_that_are_missing()
     {
         let mut pair = World::pair(&[("connect_method", method), QUICK[0], QUICK[1]]);
         let hog = leave_room_for(&pair, room);
-        pair.workers[who].connect(1 - who).expect("it is there");
+        pair.workers[who].connect((1 - who).into()).expect("it is there");
         let sends: Vec<_> = (0..300).map(|mark| pair.send(0, mark, &pattern(100, mark as usize))).collect();
         for _ in 0..20_000 {
             pair.step();
@@ -263,7 +263,7 @@ fn each_connection_takes_what_its_own_queues_take() {
         for worker in &mut world.workers {
             assert_eq!((worker.inside().receive_bytes_of(0), worker.inside().receive_bytes_of(9)), (0, 0));
         }
-        world.workers[0].connect(1).expect("it is there");
+        world.workers[0].connect(1.into()).expect("it is there");
         world.until("they are connected", |world| world.workers[0].is_connected(1) && world.workers[1].is_connected(0));
         assert_eq!([1, 2].map(|peer| world.workers[0].inside().receive_bytes_of(peer)), [bytes, 0], "{queues}");
         assert_eq!(world.workers[1].inside().receive_bytes_of(0), bytes);

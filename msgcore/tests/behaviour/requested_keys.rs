@@ -271,7 +271,7 @@ fn news_of_others_may_be_quicker_than_the_owners() {
         for round in 0..10_u8 {
             let segment = expose(&mut world, 1, (KEY, 0), &[round; 64]);
             let pass = |world: &mut World, from: usize, to: usize| {
-                let sent = world.workers[from].send_bytes(to, Tag::new(1), &[round]).expect("accepted");
+                let sent = world.workers[from].send_bytes(to.into(), Tag::new(1), &[round]).expect("accepted");
                 let room = world.workers[to].buffer(1).expect("memory");
                 let received = world.workers[to].recv(Source::from(from), Tag::new(1), room).expect("accepted");
                 world.wait(to, received).expect("it comes");

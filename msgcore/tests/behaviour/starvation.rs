@@ -78,14 +78,15 @@ fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
                 let _ = world.recv_from(1, Source::from(0), Tag::new(1), LEN);
                 let mut payload = world.workers[0].buffer(LEN).expect("memory");
                 payload.copy_from_slice(&pattern(LEN, 3));
-                let _ = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+                let _ = world.workers[0].send(1.into(), Tag::new(1), payload).expect("accepted");
             }
         };
         stream(&mut world, 1000);
         let others: Vec<_> = (2..2 + peers)
             .map(|rank| {
                 let receive = world.recv_from(rank, Source::from(0), Tag::new(1), LEN);
-                let send = world.workers[0].send_bytes(rank, Tag::new(1), &pattern(LEN, rank)).expect("accepted");
+                let send =
+                    world.workers[0].send_bytes(rank.into(), Tag::new(1), &pattern(LEN, rank)).expect("accepted");
                 (rank, receive, send)
             })
             .collect();
@@ -126,7 +127,7 @@ fn peers_that_wait_for_send_buffers_are_served_in_turn() {
         }
         for peer in 1..=PEERS {
             for _ in 0..EACH {
-                let _ = world.workers[0].send_bytes(peer, Tag::new(1), &pattern(LEN, peer)).expect("accepted");
+                let _ = world.workers[0].send_bytes(peer.into(), Tag::new(1), &pattern(LEN, peer)).expect("accepted");
             }
         }
         let met = |world: &World, peer: usize| world.workers[peer].stats().rx_expected as usize;
@@ -145,13 +146,13 @@ fn announcements_without_a_receive_are_limited_at_their_sender() {
     let sends: Vec<_> = (0..limit).map(|_| pair.send(0, UNWANTED, b"announced")).collect();
     pair.until("all are announced", |pair| pair.workers[1].stats().rx_unexpected as usize == limit);
     let payload = pair.workers[0].buffer(9).expect("memory");
-    let refused = pair.workers[0].send(1, Tag::new(WANTED), payload).expect_err("too many wait");
+    let refused = pair.workers[0].send(1.into(), Tag::new(WANTED), payload).expect_err("too many wait");
     assert!(matches!(refused.why, CallError::TooMany(most) if most == limit), "{}", refused.why);
     let receive = pair.recv(1, Tag::new(UNWANTED), 9);
     pair.expect(1, receive, b"announced");
     pair.wait(0, sends[0]).expect("received");
     let wanted = pair.recv(1, Tag::new(WANTED), 9);
-    pair.workers[0].send(1, Tag::new(WANTED), refused.given).map(drop).expect("there is room again");
+    pair.workers[0].send(1.into(), Tag::new(WANTED), refused.given).map(drop).expect("there is room again");
     pair.wait(1, wanted).expect("it arrives");
 }
 
@@ -172,9 +173,9 @@ fn a_message_leaves_once_there_is_memory_for_a_send_buffer() {
     }
     let last = payloads.pop().expect("some");
     for payload in payloads {
-        let _ = world.workers[0].send(1, Tag::new(1), payload).expect("accepted");
+        let _ = world.workers[0].send(1.into(), Tag::new(1), payload).expect("accepted");
     }
-    let send = world.workers[0].send(2, Tag::new(1), last).expect("accepted");
+    let send = world.workers[0].send(2.into(), Tag::new(1), last).expect("accepted");
     world.steps(5_000);
     assert!(world.workers[2].test(receive).is_none(), "there was a buffer for it");
     drop(hog);

@@ -65,7 +65,7 @@ fn wait(world: &mut World, who: usize, request: Request) -> Result<(usize, PeerI
 /// Sends bytes to a peer, which takes them from anybody; returns whom it takes them for.
 fn exchange(world: &mut World, who: usize, peer: PeerId, there: usize, len: usize) -> PeerId {
     let receive = world.recv(there, TagMatch::Any, len);
-    let send = world.workers[who].send_to(peer, TAG, &pattern(len, who)).expect("accepted");
+    let send = world.workers[who].send_bytes(peer, TAG, &pattern(len, who)).expect("accepted");
     let (got, source) = wait(world, there, receive).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(got, len);
     assert_eq!(wait(world, who, send).expect("it has arrived"), (len, peer));
@@ -102,7 +102,7 @@ fn messages_are_told_apart_by_who_sent_them() {
     for who in [2, 1] {
         let there = insert(&mut world, who, 0);
         let len = who;
-        let send = world.workers[who].send_to(there, TAG, &pattern(len, who)).expect("accepted");
+        let send = world.workers[who].send_bytes(there, TAG, &pattern(len, who)).expect("accepted");
         wait(&mut world, who, send).expect("it has arrived");
     }
     for (at, receive) in receives.into_iter().enumerate() {
@@ -116,7 +116,8 @@ fn both_may_ask_at_once() {
         let mut world = world(2, &[("connect_method", method), ("faults", faults)]);
         let peers = [insert(&mut world, 0, 1), insert(&mut world, 1, 0)];
         let receives = [0, 1].map(|who| world.recv(who, TagMatch::Any, 50));
-        let sends = [0, 1].map(|who| world.workers[who].send_to(peers[who], TAG, &pattern(50, who)).expect("accepted"));
+        let sends =
+            [0, 1].map(|who| world.workers[who].send_bytes(peers[who], TAG, &pattern(50, who)).expect("accepted"));
         for who in [0, 1] {
             assert_eq!(wait(&mut world, who, receives[who]).expect("it comes"), (50, peers[who]), "{method}");
             wait(&mut world, who, sends[who]).expect("it has arrived");
@@ -137,9 +138,9 @@ fn a_peer_is_removed_and_inserted_again() {
         let here = exchange(&mut world, 0, there, 1, 10);
         // One of each: a receive, a send without a receive there, and messages that were not received.
         let receive = world.recv_from(0, there.into(), Tag::new(9), 10);
-        let send = world.workers[0].send_to(there, Tag::new(8), &pattern(200_000, 1)).expect("accepted");
+        let send = world.workers[0].send_bytes(there, Tag::new(8), &pattern(200_000, 1)).expect("accepted");
         for len in [10, 200_000] {
-            let _ = world.workers[1].send_to(here, Tag::new(5), &pattern(len, 1)).expect("accepted");
+            let _ = world.workers[1].send_bytes(here, Tag::new(5), &pattern(len, 1)).expect("accepted");
         }
         (0..200).for_each(|_| turn(&mut world));
         assert!(world.workers[0].probe(any()).is_some());
@@ -169,7 +170,7 @@ fn a_claimed_message_of_a_peer_that_was_removed_is_received_or_lost_by_name() {
     for (len, is_lost) in [(10, false), (100_000, true)] {
         let mut world = world(2, &[]);
         let here = insert(&mut world, 1, 0);
-        let send = world.workers[1].send_to(here, TAG, &pattern(len, 1)).expect("accepted");
+        let send = world.workers[1].send_bytes(here, TAG, &pattern(len, 1)).expect("accepted");
         world.workers[1].detach(send);
         let claimed = (0..10_000).find_map(|_| {
             turn(&mut world);
@@ -233,7 +234,7 @@ fn a_peer_that_begins_anew_while_both_ask_is_met() {
     let second = 1 - first;
     let ask = |world: &mut World, who: usize, peer: usize| {
         let peer = insert(world, who, peer);
-        let send = world.workers[who].send_to(peer, TAG, &pattern(10, who)).expect("accepted");
+        let send = world.workers[who].send_bytes(peer, TAG, &pattern(10, who)).expect("accepted");
         world.workers[who].detach(send);
         let (_, text) = world.workers[who].next_exchange().expect("it asks");
         (peer, text)
@@ -257,7 +258,7 @@ fn a_peer_that_begins_anew_while_both_ask_is_met() {
 
 /// A call that names a peer which there is not, or no more.
 fn refused(world: &mut World, who: usize, peer: PeerId) {
-    let error = match world.workers[who].send_to(peer, TAG, b"x") {
+    let error = match world.workers[who].send_bytes(peer, TAG, b"x") {
         Err(error) => error,
         // The engine's side of a dedicated worker refuses it.
         Ok(request) => match wait(world, who, request).expect_err("there is no such peer") {
@@ -313,7 +314,7 @@ fn slots_are_used_again_and_old_names_reach_no_peer() {
         let there = insert(&mut world, 0, peer);
         assert!(names.insert(there), "{there} again");
         let receive = world.recv(peer, TagMatch::Any, 5_000);
-        let sends: Vec<_> = (0..20).map(|_| world.workers[0].send_to(there, TAG, &pattern(5_000, round))).collect();
+        let sends: Vec<_> = (0..20).map(|_| world.workers[0].send_bytes(there, TAG, &pattern(5_000, round))).collect();
         if round % 3 > 0 {
             wait(&mut world, peer, receive).expect("it comes");
         }
@@ -360,7 +361,7 @@ fn an_address_means_one_incarnation() {
     let mut world = world(2, &[]);
     let stale = EndpointAddress { incarnation: 77, ..address(&world, 1) };
     let there = world.workers[0].insert(stale).expect("it is not known yet");
-    let send = world.workers[0].send_to(there, TAG, &pattern(10, 1)).expect("accepted");
+    let send = world.workers[0].send_bytes(there, TAG, &pattern(10, 1)).expect("accepted");
     let error = wait(&mut world, 0, send).expect_err("it is gone").to_string();
     let why = format!("{there} cannot be connected: the endpoint that it means is gone, and another has its address");
     assert_eq!(error, why);
@@ -396,7 +397,7 @@ fn who_comes_again_replaces_the_one_before() {
 }
 
 fn refused_or_failed(world: &mut World, who: usize, peer: PeerId) {
-    if let Ok(request) = world.workers[who].send_to(peer, TAG, b"x") {
+    if let Ok(request) = world.workers[who].send_bytes(peer, TAG, b"x") {
         wait(world, who, request).expect_err("it is gone");
     }
 }
@@ -413,13 +414,13 @@ fn more_peers_than_were_planned_for_are_refused_by_name() {
     for who in 1..3 {
         exchange(&mut world, who, peers[who - 1], 0, 100);
     }
-    let send = world.workers[3].send_to(peers[2], TAG, b"may I?").expect("accepted");
+    let send = world.workers[3].send_bytes(peers[2], TAG, b"may I?").expect("accepted");
     let error = wait(&mut world, 3, send).expect_err("it is full").to_string();
     assert!(error.ends_with("2 peers that were not inserted are here already (ROCI_PEERS)"), "{error}");
     // All others are for those that were inserted.
     for (who, has_room) in [(4, true), (5, true), (3, false)] {
         let there = insert(&mut world, 0, who);
-        let send = world.workers[0].send_to(there, TAG, b"come").expect("accepted");
+        let send = world.workers[0].send_bytes(there, TAG, b"come").expect("accepted");
         let outcome = wait(&mut world, 0, send);
         assert_eq!(outcome.is_ok(), has_room, "{outcome:?}");
         if let Err(error) = outcome {
@@ -442,7 +443,7 @@ fn who_sends_and_goes_is_remembered_until_its_last_message_is_taken() {
     let mut left = Vec::new();
     for who in 1..4 {
         let there = insert(&mut world, who, 0);
-        let send = world.workers[who].send_to(there, TAG, &pattern(10, who)).expect("accepted");
+        let send = world.workers[who].send_bytes(there, TAG, &pattern(10, who)).expect("accepted");
         let outcome = wait(&mut world, who, send);
         (0..5_000).for_each(|_| turn(&mut world));
         if who == 3 {
@@ -472,7 +473,7 @@ fn one_end_of_a_wire_may_be_itself() {
     let mut world = world(1, &[]);
     let oneself = insert(&mut world, 0, 0);
     let receive = world.recv_from(0, oneself.into(), TAG, 10);
-    let send = world.workers[0].send_to(oneself, TAG, b"me").expect("accepted");
+    let send = world.workers[0].send_bytes(oneself, TAG, b"me").expect("accepted");
     assert_eq!(wait(&mut world, 0, receive).expect("at once"), (2, oneself));
     wait(&mut world, 0, send).expect("sent");
     assert!(matches!(world.workers[0].remove(oneself), Err(CallError::NoPeer(peer)) if peer == oneself));
@@ -629,7 +630,7 @@ impl Crowd {
             (22..60, Some(peer)) => {
                 let bytes = pattern(len, who);
                 let tag = Tag::new((who as u64) << 32 | len as u64);
-                if let Ok(request) = self.world.workers[who].send_to(peer, tag, &bytes) {
+                if let Ok(request) = self.world.workers[who].send_bytes(peer, tag, &bytes) {
                     self.open[who].push(request);
                 }
             }

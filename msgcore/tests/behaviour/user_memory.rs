@@ -28,7 +28,7 @@ fn exchange(settings: &[(&str, &str)], sizes: &[usize]) -> World {
         let room = adopt(&mut world, 1, &mut into, len);
         let tag = round as u64;
         let receive = world.workers[1].recv_with(Pattern::new(Source::Any, Tag::new(tag)), room).expect("accepted");
-        let send = world.workers[0].send(1, Tag::new(tag), payload).expect("accepted");
+        let send = world.workers[0].send(1.into(), Tag::new(tag), payload).expect("accepted");
         let received = world.wait(1, receive).expect("it comes");
         assert!(received.buffer.is_users() && received.len == len, "{len}: {} bytes", received.len);
         assert!(received.buffer[..len] == *bytes, "{len}: the bytes differ");
@@ -122,7 +122,7 @@ fn a_child_is_named_that_the_worker_is_its_parents() {
         let worker = &mut world.workers[0];
         let is_refused = (0..1000).all(|_| !worker.progress())
             && worker.buffer(1).is_err()
-            && matches!(worker.send(1, Tag::new(1), buffer), Err(Refused { why: CallError::Forked, .. }))
+            && matches!(worker.send(1.into(), Tag::new(1), buffer), Err(Refused { why: CallError::Forked, .. }))
             && matches!(
                 worker.recv(Source::Any, Tag::new(1), memory_of(100)),
                 Err(Refused { why: CallError::Forked, .. })

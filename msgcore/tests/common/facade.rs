@@ -9,8 +9,8 @@ use roci_msgcore::dedicated::SteppedEngine;
 use roci_msgcore::stream::{Stream, StreamError};
 use roci_msgcore::{
     Buffer, CallError, ClaimedMessage, CloseError, Config, DedicatedWorker, Done, Dropped, EndpointAddress, Envelope,
-    ExchangeError, InsertError, Messaging, OpError, Pattern, PeerId, Rank, Refused, Request, SomeFailed, Source, Tag,
-    TagMatch, Worker, WorkerStats,
+    Messaging, OpError, Pattern, PeerId, Rank, Refused, Request, SomeFailed, Source, Tag, TagMatch, Worker,
+    WorkerStats,
 };
 
 type Link = Faulty<SimLink>;
@@ -57,43 +57,8 @@ impl TestWorker {
         }
     }
 
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.inside().address()
-    }
-
-    pub(crate) fn insert(&mut self, address: EndpointAddress) -> Result<PeerId, InsertError> {
-        match self {
-            Self::Inline(worker) => worker.insert(address),
-            Self::Dedicated(worker) => worker.insert(address),
-        }
-    }
-
-    pub(crate) fn remove(&mut self, peer: PeerId) -> Result<(), CallError> {
-        match self {
-            Self::Inline(worker) => worker.remove(peer),
-            Self::Dedicated(worker) => worker.remove(peer),
-        }
-    }
-
-    pub(crate) fn send_to(&mut self, peer: PeerId, tag: Tag, bytes: &[u8]) -> Result<Request, CallError> {
-        match self {
-            Self::Inline(worker) => worker.send_bytes(peer, tag, bytes),
-            Self::Dedicated(worker) => worker.send_bytes(peer, tag, bytes),
-        }
-    }
-
     pub(crate) fn next_exchange(&mut self) -> Option<(EndpointAddress, String)> {
-        match self {
-            Self::Inline(worker) => worker.next_exchange(),
-            Self::Dedicated(worker) => worker.next_exchange().expect("it lives"),
-        }
-    }
-
-    pub(crate) fn deliver_exchange(&mut self, text: &str) -> Result<(), ExchangeError> {
-        match self {
-            Self::Inline(worker) => worker.deliver_exchange(text),
-            Self::Dedicated(worker) => worker.deliver_exchange(text),
-        }
+        (**self).next_exchange().expect("it lives")
     }
 
     pub(crate) fn stream(&mut self, peer: impl Into<PeerId>) -> Result<Stream<'_, dyn Messaging + '_>, StreamError> {
@@ -153,7 +118,7 @@ impl TestWorker {
 
     /// Why a message to a peer that is gone is not sent. A dedicated worker's engine knows it, not its handle.
     pub(crate) fn send_error(&mut self, to: Rank, bytes: &[u8]) -> OpError {
-        match self.send_bytes(to, Tag::new(1), bytes) {
+        match self.send_bytes(to.into(), Tag::new(1), bytes) {
             Err(CallError::Peer(error)) => error,
             Err(other) => panic!("{other}"),
             Ok(request) => {

@@ -133,7 +133,7 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
     pub(crate) fn connect_all(&mut self) {
         let size = self.workers.len();
         for (who, worker) in self.workers.iter_mut().enumerate() {
-            (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
+            (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer.into()).expect("it is there"));
         }
         self.until("all are connected", |world| {
             let is_connected = |(who, worker): (usize, &TestWorker)| {
@@ -165,7 +165,7 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
 
     /// Sends from one of two to the other.
     pub(crate) fn send(&mut self, who: usize, tag: u64, bytes: &[u8]) -> Request {
-        self.workers[who].send_bytes(1 - who, Tag::new(tag), bytes).expect("accepted")
+        self.workers[who].send_bytes((1 - who).into(), Tag::new(tag), bytes).expect("accepted")
     }
 
     pub(crate) fn send_with(
@@ -178,7 +178,7 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
     ) -> Request {
         let mut payload = self.workers[from].buffer(bytes.len()).expect("memory");
         payload.copy_from_slice(bytes);
-        self.workers[from].send_with(to, Tag::new(tag), payload, options).expect("accepted")
+        self.workers[from].send_with(to.into(), Tag::new(tag), payload, options).expect("accepted")
     }
 
     pub(crate) fn recv(&mut self, who: usize, tag: impl Into<TagMatch>, room: usize) -> Request {

@@ -197,7 +197,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
                 let payload = self.victim.buffer(len).expect("memory");
                 let options = SendOptions::default();
                 let options = if dice.random() { options.synchronous() } else { options };
-                self.victim.send_with(1, tag, payload, options).map_err(CallError::from)
+                self.victim.send_with(1.into(), tag, payload, options).map_err(CallError::from)
             }
             2 => self.victim.recv_in_place(Pattern::new(Source::Any, TagMatch::Any)),
             3 => {
@@ -335,7 +335,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
                 return error.to_string();
             }
             assert!(!matches!(event, Some(WorkerEvent::PeerGone { .. })), "{event:?}");
-            self.requests.extend(self.victim.send_bytes(1, Tag::new(9), b"are you there?").ok());
+            self.requests.extend(self.victim.send_bytes(1.into(), Tag::new(9), b"are you there?").ok());
             self.steps(100);
         }
         panic!("the peer is never missed");
@@ -422,7 +422,7 @@ fn check(worker: &mut TestWorker, (request, is_done): &mut (Request, bool), byte
 fn say(worker: &mut TestWorker, to: usize, tag: Tag, bytes: &[u8]) -> Request {
     let mut payload = worker.buffer(bytes.len()).expect("memory");
     payload.copy_from_slice(bytes);
-    worker.send_with(to, tag, payload, SendOptions::default().within(HONEST)).expect("accepted")
+    worker.send_with(to.into(), tag, payload, SendOptions::default().within(HONEST)).expect("accepted")
 }
 
 /// The victim exposes a segment, and has a handler that replies and looks at what was written.

@@ -123,7 +123,7 @@ impl Station {
                 let mut bytes = vec![0; len];
                 run.oracle.fill(message, &mut bytes);
                 let worker = &mut run.world.workers[self.rank];
-                let sent = worker.send_buffered(to, tag, &bytes, options).map(|request| worker.detach(request));
+                let sent = worker.send_buffered(to.into(), tag, &bytes, options).map(|request| worker.detach(request));
                 sent.map(|()| run.oracle.end_send(message, false)).map(|ended| ended.expect("it ends once"))
             }
         };
@@ -154,7 +154,7 @@ impl Station {
         let mut payload = self.buffer(run, len)?;
         payload.copy_in(0, &bytes);
         let worker = &mut run.world.workers[self.rank];
-        let request = worker.send_with(to, tag, payload, options)?;
+        let request = worker.send_with(to.into(), tag, payload, options)?;
         self.bytes += len;
         self.begin(run, request, What::Send { message, len });
         Ok(())

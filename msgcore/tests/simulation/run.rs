@@ -81,7 +81,9 @@ impl Run {
         if plan.configs[0].wireup == roci_msgcore::config::WireupTime::Static {
             let size = world.workers.len();
             for (who, worker) in world.workers.iter_mut().enumerate() {
-                (0..size).filter(|&peer| peer != who).for_each(|peer| worker.connect(peer).expect("it is there"));
+                (0..size)
+                    .filter(|&peer| peer != who)
+                    .for_each(|peer| worker.connect(peer.into()).expect("it is there"));
             }
         }
         let stations = (0..world.workers.len()).map(Station::new).collect();

@@ -71,7 +71,10 @@ fn messages_and_bytes_arrive_whole_and_in_order_side_by_side() {
                     let worker = &mut pair.ends[who].0;
                     let buffer = worker.buffer(len).expect("memory");
                     let receive = worker.recv(Source::Any, Tag::new(number), buffer).expect("accepted");
-                    (receive, worker.send_bytes(1 - who, Tag::new(number), &stream(number, len)).expect("accepted"))
+                    (
+                        receive,
+                        worker.send_bytes((1 - who).into(), Tag::new(number), &stream(number, len)).expect("accepted"),
+                    )
                 })
                 .collect();
             for (who, (receive, send)) in requests.into_iter().enumerate() {
@@ -105,7 +108,7 @@ fn a_stream_that_no_peer_reads_keeps_no_message_waiting() {
         for len in [8, LEN, 100_000] {
             let buffer = pair.ends[1].buffer(len);
             let receive = pair.ends[1].0.recv(0, Tag::new(1), buffer).expect("accepted");
-            let send = pair.ends[0].0.send_bytes(1, Tag::new(1), &stream(1, len)).expect("accepted");
+            let send = pair.ends[0].0.send_bytes(1.into(), Tag::new(1), &stream(1, len)).expect("accepted");
             let done = pair.find("the message", |pair| pair.ends[1].0.test(receive)).expect("it arrives");
             assert!(done.buffer[..done.len] == stream(1, len)[..]);
             pair.find("the send's end", |pair| pair.ends[0].0.test(send)).expect("it is sent");
@@ -122,7 +125,7 @@ fn messages_without_a_receive_keep_no_stream_waiting() {
         let mut pair = Pair::with(SMALL, &[knobs, &limit].concat());
         for who in [0, 1] {
             for _ in 0..FLOOD {
-                let sent = pair.ends[who].0.send_bytes(1 - who, Tag::new(1), &[7; LEN]);
+                let sent = pair.ends[who].0.send_bytes((1 - who).into(), Tag::new(1), &[7; LEN]);
                 assert!(matches!(sent, Ok(_) | Err(CallError::Arena(_))), "{sent:?}");
             }
         }
@@ -143,9 +146,9 @@ fn a_stream_that_never_ends_keeps_no_message_waiting() {
         let buffer = pair.ends[1].buffer(LEN);
         let wanted = pair.ends[1].0.recv(0, Tag::new(2), buffer).expect("accepted");
         for _ in 0..FLOOD {
-            pair.ends[0].0.send_bytes(1, Tag::new(1), &[7; LEN]).map(drop).expect("accepted");
+            pair.ends[0].0.send_bytes(1.into(), Tag::new(1), &[7; LEN]).map(drop).expect("accepted");
         }
-        let send = pair.ends[0].0.send_bytes(1, Tag::new(2), &stream(2, LEN)).expect("accepted");
+        let send = pair.ends[0].0.send_bytes(1.into(), Tag::new(2), &stream(2, LEN)).expect("accepted");
         let (mut sent, mut got, mut done) = (0, 0, None);
         let done = pair.find("the message, and bytes of the stream", |pair| {
             // One chunk after the other, so that credits come back one by one.

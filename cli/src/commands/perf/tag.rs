@@ -30,7 +30,7 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Opt
         BytePattern::stamp(&mut outgoing, number);
         // As MPI's ping-pongs do it: the one that begins sends, and then receives.
         let message = if worker.rank() == 0 {
-            let send = worker.send(peer, DATA, outgoing)?;
+            let send = worker.send(peer.into(), DATA, outgoing)?;
             let receive = worker.recv(peer, DATA, incoming)?;
             let message = worker.wait(receive)?;
             outgoing = worker.wait(send)?.buffer;
@@ -38,7 +38,7 @@ pub(super) fn latency(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Opt
         } else {
             let receive = worker.recv(peer, DATA, incoming)?;
             let message = worker.wait(receive)?;
-            let send = worker.send(peer, DATA, outgoing)?;
+            let send = worker.send(peer.into(), DATA, outgoing)?;
             outgoing = worker.wait(send)?.buffer;
             message
         };
@@ -73,7 +73,7 @@ pub(super) fn bandwidth(worker: &mut impl Messenger, plan: PerfPlan) -> Result<O
             None => wait_oldest(worker, &mut sends)?,
         };
         BytePattern::stamp(&mut buffer, number);
-        sends.push_back(worker.send(1, DATA, buffer)?);
+        sends.push_back(worker.send(1.into(), DATA, buffer)?);
     }
     for send in sends {
         worker.wait(send)?;
@@ -104,7 +104,7 @@ fn both_ways(worker: &mut impl Messenger, plan: PerfPlan) -> Result<Option<Row>,
                 None => wait_oldest(worker, &mut sends)?,
             };
             BytePattern::stamp(&mut buffer, sent);
-            sends.push_back(worker.send(peer, DATA, buffer)?);
+            sends.push_back(worker.send(peer.into(), DATA, buffer)?);
             sent += 1;
         }
         let Some(receive) = receives.pop_front() else { break };
@@ -129,7 +129,7 @@ pub(super) fn exchange_words(worker: &mut impl Messenger, ours: &str) -> Result<
     let theirs = exchange(worker, ours.len() as u64)?;
     let buffer = worker.buffer(theirs as usize)?;
     let receive = worker.recv(peer, VERDICT, buffer)?;
-    let send = worker.send_bytes(peer, VERDICT, ours.as_bytes())?;
+    let send = worker.send_bytes(peer.into(), VERDICT, ours.as_bytes())?;
     worker.wait(send)?;
     let message = worker.wait(receive)?;
     Ok(String::from_utf8_lossy(&message.buffer[..message.len]).into_owned())
@@ -142,7 +142,7 @@ pub(super) fn exchange(worker: &mut impl Messenger, ours: u64) -> Result<u64, Fa
 }
 
 fn send_count(worker: &mut impl Messenger, count: u64) -> Result<(), Failure> {
-    let send = worker.send_bytes(1 - worker.rank(), VERDICT, &count.to_le_bytes())?;
+    let send = worker.send_bytes((1 - worker.rank()).into(), VERDICT, &count.to_le_bytes())?;
     worker.wait(send)?;
     Ok(())
 }

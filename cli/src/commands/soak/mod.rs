@@ -157,7 +157,7 @@ fn meet_all(worker: &mut impl Messaging) -> Result<(), Failure> {
     for peer in 0..worker.size() {
         let buffer = worker.buffer(0)?;
         requests.push(worker.recv(Source::Any, MEETING, buffer)?);
-        requests.push(worker.send_bytes(peer, MEETING, &[])?);
+        requests.push(worker.send_bytes(peer.into(), MEETING, &[])?);
     }
     worker.wait_all(requests)?;
     Ok(worker.barrier()?)
@@ -238,7 +238,7 @@ impl Soak {
                 asked += letter.len as u64;
                 let mut payload = worker.buffer(letter.len)?;
                 write(&mut payload, letter.content);
-                sends.push(worker.send(peer, letter.tag, payload)?);
+                sends.push(worker.send(peer.into(), letter.tag, payload)?);
             } else {
                 let letter = draw(&mut self.incoming[peer], self.longest, self.rounds);
                 let (posted, bytes) = self.post(worker, peer, letter, &mut open)?;
@@ -351,7 +351,7 @@ fn another_round(worker: &mut impl Messaging, start: Instant, duration: Duration
         let go_on = start.elapsed() < duration;
         let mut tellings = Vec::new();
         for peer in 1..worker.size() {
-            tellings.push(worker.send_bytes(peer, NEXT, &[u8::from(go_on)])?);
+            tellings.push(worker.send_bytes(peer.into(), NEXT, &[u8::from(go_on)])?);
         }
         worker.wait_all(tellings)?;
         return Ok(go_on);

@@ -29,7 +29,7 @@ pub(super) struct SoakTotals {
 /// Rank 0 gathers what each has received, its own first; the others have their own alone.
 pub(super) fn gather(worker: &mut impl Messaging, ours: SoakTotals) -> Result<Vec<SoakTotals>, Failure> {
     if worker.rank() != 0 {
-        let send = worker.send_bytes(0, TOTALS, &ours.to_bytes())?;
+        let send = worker.send_bytes(0.into(), TOTALS, &ours.to_bytes())?;
         worker.wait(send)?;
         return Ok(vec![ours]);
     }
