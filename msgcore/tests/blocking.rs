@@ -1,4 +1,5 @@
-//! The blocking calls, which take slices: each rank on a thread of its own, over real memif ports, with workers of both kinds.
+//! The blocking calls, which take slices: each rank on a thread of its own, over real memif ports that may lose frames, with workers of both
+//! kinds.
 
 #[path = "common/ranks.rs"]
 mod ranks;
@@ -6,6 +7,7 @@ mod ranks;
 use ranks::{Member, config, run_ranks};
 use roci_msgcore::{CallError, DedicatedWorker, Dropped, OpError, Pattern, Source, Tag, TagMatch, Worker};
 
+const LOSSY: (&str, &str) = ("faults", "loss=0.03,dup=0.03,reorder=0.03,seed=2");
 const OWN: Tag = Tag::new(99);
 const TAG: Tag = Tag::new(1);
 /// Nothing, eager messages, and each kind of rendezvous that this length leads to.
@@ -23,7 +25,7 @@ fn from(rank: usize) -> Pattern {
 /// The first rank sends, the second one sends back.
 fn there_and_back<W: Member>() {
     run_ranks(2, |job, _| {
-        let mut worker = W::join(&config(&[]), job).expect("it opens");
+        let mut worker = W::join(&config(&[LOSSY]), job).expect("it opens");
         let other = 1 - worker.rank();
         for len in SIZES {
             // Longer than the message: the rest of it stays as it is.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use roci_launcher::{Board, Job, Token};
 use roci_msgcore::config::Origin;
-use roci_msgcore::{Buffer, Config, DedicatedWorker, Messaging, WireupError, Worker, WorkerStats};
+use roci_msgcore::{Buffer, Config, DedicatedWorker, Messaging, PeerId, WireupError, Worker, WorkerStats};
 
 /// A safety net: what takes so long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -31,6 +31,9 @@ pub(crate) fn config(knobs: &[(&str, &str)]) -> Config {
 pub(crate) trait Member: Messaging + Sized + 'static {
     fn join(config: &Config, job: Job) -> Result<Self, WireupError>;
 
+    /// Opens one that is no rank of a job.
+    fn alone(config: &Config) -> Result<Self, WireupError>;
+
     fn memory(&self, len: usize) -> Buffer {
         self.buffer(len).expect("memory")
     }
@@ -44,11 +47,19 @@ impl Member for Worker {
     fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
         Self::open_job(config, job)
     }
+
+    fn alone(config: &Config) -> Result<Self, WireupError> {
+        Self::open_alone(config)
+    }
 }
 
 impl Member for DedicatedWorker {
     fn join(config: &Config, job: Job) -> Result<Self, WireupError> {
         Self::spawn(config, job)
+    }
+
+    fn alone(config: &Config) -> Result<Self, WireupError> {
+        Self::open_alone(config)
     }
 }
 
@@ -78,4 +89,33 @@ pub(crate) fn run_ranks<T: Send + 'static>(
     let mut all: Vec<_> = (0..size).map(next).collect();
     all.sort_by_key(|(number, _)| *number);
     all.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// Runs two strangers, each on a thread of its own, that know each other's address and nothing else: over sockets until they have found
+/// out that they are on one host, and over memif then.
+pub(crate) fn run_strangers<W: Member>(
+    knobs: &'static [(&'static str, &'static str)],
+    part: impl Fn(&mut W, PeerId, bool) + Clone + Send + 'static,
+) {
+    let _alone = alone();
+    let (mine, theirs) = (mpsc::channel(), mpsc::channel());
+    let (done, outcomes) = mpsc::channel();
+    for (is_first, tell, learn) in [(true, mine.0, theirs.1), (false, theirs.0, mine.1)] {
+        let (part, done) = (part.clone(), done.clone());
+        thread::spawn(move || {
+            let knobs = [&[("device", "udp:127.0.0.1"), ("peers", "8")], knobs].concat();
+            let mut worker = W::alone(&config(&knobs)).expect("the loopback interface is up");
+            tell.send(worker.address()).expect("the other one listens");
+            let peer = worker.insert(learn.recv().expect("the other one tells")).expect("there is room");
+            part(&mut worker, peer, is_first);
+            // Who is dropped lingers until the other one has all.
+            drop(worker);
+            let _ = done.send(());
+        });
+    }
+    drop(done);
+    let deadline = Instant::now() + PATIENCE;
+    for _ in 0..2 {
+        outcomes.recv_timeout(deadline - Instant::now()).expect("both come to their ends");
+    }
 }
