@@ -1,4 +1,4 @@
-//! Who is no rank of a job gets nowhere near it.
+//! Who is no rank of a job gets nowhere near it, and needs none to speak with others like it.
 
 mod common;
 
@@ -72,4 +72,40 @@ fn another_user_is_kept_out_and_the_job_goes_on() {
 
 fn open_to_all(path: &Path) {
     fs::set_permissions(path, Permissions::from_mode(0o777)).expect("it is ours");
+}
+
+/// Processes of a user without any rights, which know each other's addresses from a directory: over sockets alone, and with a port of
+/// shared memory for those that find out that they are on one host.
+#[test]
+fn strangers_without_rights_send_to_all_without_a_launcher() {
+    const COUNT: usize = 3;
+    let _alone = alone();
+    for local in ["off", "memif"] {
+        let directory = tempfile::tempdir_in("/tmp").expect("a directory");
+        let program = directory.path().join("all_to_all");
+        fs::copy(common::example("all_to_all"), &program).expect("room on the disk");
+        open_to_all(directory.path());
+        let start = |number: usize| {
+            let mut stranger = Command::new("sh");
+            stranger.args(["-c", "ulimit -l 64; exec ./all_to_all . $0 $1", &number.to_string(), &COUNT.to_string()]);
+            for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
+                stranger.env_remove(name);
+            }
+            stranger.env("ROCI_DEVICE", format!("udp:127.0.0.{}", number + 1)).env("ROCI_LOCAL", local);
+            stranger.env("ROCI_ARENA_SIZE", "128MiB").env("ROCI_FAULTS", "loss=0.02,dup=0.02,corrupt=0.01,seed=5");
+            if geteuid().is_root() {
+                stranger.uid(OTHER_USER).gid(OTHER_USER);
+            }
+            stranger.current_dir(directory.path()).stdin(Stdio::null());
+            stranger.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell")
+        };
+        let running: Vec<_> = (0..COUNT).map(start).collect();
+        for (number, ended) in running.into_iter().map(finish).enumerate() {
+            assert_eq!(
+                ended.succeeded().stdout.trim(),
+                format!("process {number} of {COUNT}: 200 messages"),
+                "{local}"
+            );
+        }
+    }
 }

@@ -1,20 +1,21 @@
 //! Strangers without a launcher: each process has an address, finds those of the others in a directory, and sends to all of them.
 //!
-//! It is written as a C program would be: operations are named by pointers, which come back in a completion queue, and several
-//! threads share one worker behind a lock.
+//! It is written as a C program would be: what is sent lies in memory of the program's own, and what comes goes there; operations are
+//! named by pointers, which come back in a completion queue; several threads share one worker behind a lock.
 //!
 //! Run it on hosts that share a directory, or on one, once for each number: `all_to_all DIR 0 3`. They meet over UDP sockets, or over
 //! what `ROCI_DEVICE` names: `ROCI_DEVICE=af_packet:eth0 ROCI_IP=10.0.0.1 all_to_all DIR 0 3`
 
 use std::error::Error;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::{env, fs, process, thread};
 
 use roci_msgcore::{
-    Buffer, Config, DedicatedWorker, Done, EndpointAddress, Messaging, Pattern, PeerId, SendOptions, Source, Tag,
+    Config, DedicatedWorker, Done, EndpointAddress, Messaging, Pattern, PeerId, SendOptions, Source, Tag, UserMemory,
 };
 
 /// Threads of a process, which share its worker.
@@ -31,6 +32,8 @@ struct Operation {
     thread: usize,
     peer: usize,
     round: usize,
+    /// From `malloc`, as it were.
+    memory: Option<NonNull<[u8]>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,8 +105,9 @@ fn talk(world: &World, thread: usize) {
     let others: Vec<usize> = (0..world.peers.len()).filter(|&peer| peer != world.own).collect();
     for round in 0..ROUNDS {
         for &peer in &others {
-            begin(world, Operation { kind: Kind::Receive, thread, peer, round });
-            begin(world, Operation { kind: Kind::Send, thread, peer, round });
+            for kind in [Kind::Receive, Kind::Send] {
+                begin(world, Operation { kind, thread, peer, round, memory: None });
+            }
         }
         while world.open[thread].load(Ordering::Acquire) > 8 * others.len() {
             poll(world);
@@ -123,25 +127,35 @@ fn begin(world: &World, operation: Operation) {
     let (peer, len) = (world.peers[operation.peer], LENGTHS[operation.round % LENGTHS.len()]);
     let tag = Tag::new((operation.thread * ROUNDS + operation.round) as u64);
     let mut worker = lock(world);
-    let data = (world.own as u64) << 32 | operation.round as u64;
+    let options = SendOptions::default().with_data((world.own as u64) << 32 | operation.round as u64);
     if operation.kind == Kind::Send && len <= LENGTHS[0] {
         // The bytes are this thread's again at once, and there is no operation.
-        let bytes = pattern(world.own, operation.peer, len);
-        let options = SendOptions::default().with_data(data);
-        worker.inject(peer, tag, &bytes, options).expect("it is short");
+        worker.inject(peer, tag, &pattern(world.own, operation.peer, len), options).expect("it is short");
         return;
     }
-    let mut buffer = worker.buffer(len).expect("memory");
+    let memory = match operation.kind {
+        Kind::Send => allocate(pattern(world.own, operation.peer, len)),
+        Kind::Receive => allocate(vec![0; len]),
+    };
     let request = match operation.kind {
         Kind::Send => {
-            buffer.copy_from_slice(&pattern(world.own, operation.peer, len));
-            worker.send_with(peer, tag, buffer, SendOptions::default().with_data(data)).expect("a peer")
+            // SAFETY: nothing writes it, and `end` frees it when the operation is over and its buffer dropped.
+            let source = worker.adopt(unsafe { UserMemory::source(memory.cast(), len) }).expect("it is mapped");
+            worker.send_with(peer, tag, source, options).expect("a peer")
         }
-        Kind::Receive => worker.recv_with(Pattern::new(Source::Peer(peer), tag), buffer).expect("a peer"),
+        Kind::Receive => {
+            // SAFETY: there is no reference to it before `end` looks at it, and frees it.
+            let target = worker.adopt(unsafe { UserMemory::target(memory.cast(), len) }).expect("it is mapped");
+            worker.recv_with(Pattern::new(Source::Peer(peer), tag), target).expect("a peer")
+        }
     };
     world.open[operation.thread].fetch_add(1, Ordering::AcqRel);
-    let context = Box::into_raw(Box::new(operation)).expose_provenance() as u64;
-    worker.queue_completion(request, context).expect("it was just made");
+    let operation = Box::new(Operation { memory: Some(memory), ..operation });
+    worker.queue_completion(request, Box::into_raw(operation).expose_provenance() as u64).expect("it was just made");
+}
+
+fn allocate(bytes: Vec<u8>) -> NonNull<[u8]> {
+    NonNull::from(Box::leak(bytes.into_boxed_slice()))
 }
 
 /// Takes the completions that there are.
@@ -155,25 +169,24 @@ fn poll(world: &World) {
         let address = completion.context as usize;
         // SAFETY: the context is the address of a box that `begin` has leaked, and each operation has one completion.
         let operation = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<Operation>(address)) };
-        let done = completion.outcome.unwrap_or_else(|error| panic!("{error}"));
-        if operation.kind == Kind::Receive {
-            check(world, &operation, &done);
-            world.received.fetch_add(1, Ordering::AcqRel);
-        }
-        give_back(world, done.buffer);
+        end(world, &operation, completion.outcome.unwrap_or_else(|error| panic!("{error}")));
         world.open[operation.thread].fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn give_back(world: &World, buffer: Buffer) {
-    lock(world).give_back(buffer);
-}
-
-fn check(world: &World, operation: &Operation, done: &Done) {
-    assert_eq!(done.peer, world.peers[operation.peer], "it was received from one peer");
-    assert_eq!(done.data, Some((operation.peer as u64) << 32 | operation.round as u64));
-    let expected = pattern(operation.peer, world.own, LENGTHS[operation.round % LENGTHS.len()]);
-    assert!(done.buffer[..done.len] == *expected, "a message of {} bytes differs", done.len);
+/// An operation is over: its memory is the program's again once the buffer is dropped that was made of it.
+fn end(world: &World, operation: &Operation, done: Done) {
+    let Done { buffer, len, peer, data, .. } = done;
+    drop(buffer);
+    // SAFETY: `begin` has leaked it, and nothing else uses it any more.
+    let memory = operation.memory.map(|memory| unsafe { Box::from_raw(memory.as_ptr()) }).expect("it has some");
+    if operation.kind == Kind::Receive {
+        assert_eq!(peer, world.peers[operation.peer], "it was received from one peer");
+        assert_eq!(data, Some((operation.peer as u64) << 32 | operation.round as u64));
+        let expected = pattern(operation.peer, world.own, LENGTHS[operation.round % LENGTHS.len()]);
+        assert!(memory[..len] == *expected, "a message of {len} bytes differs");
+        world.received.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 fn pattern(from: usize, to: usize, len: usize) -> Vec<u8> {
