@@ -73,7 +73,7 @@ pub use crate::core::peer_id::PeerId;
 pub use crate::core::refused::{CallError, Refused};
 pub use crate::core::request::Request;
 pub use crate::core::stage::IllegalStep;
-pub use messaging::{Addressing, Messaging, collectives};
+pub use messaging::{Messaging, PeerAddressing, collectives};
 pub use published::PublishedStats;
 pub use roci_driver::{
     AdoptError, Buffer, ListError, MAX_PIECES, MemoryKind, MonitorChoice, Pin, RegistrationInfo, RegistrationStats,

@@ -1,8 +1,8 @@
 //! What every worker can do, wherever its engine runs: one trait for both.
 
-mod addressing;
 pub mod collectives;
 mod facades;
+mod peer_addressing;
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ use crate::worker::one_sided::{KeyNames, Offering, OneSided};
 use crate::worker::stream::Streams;
 use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
-pub use addressing::Addressing;
+pub use peer_addressing::PeerAddressing;
 
-/// Tagged messages between peers: ranks of a job, or workers alone, which [`Addressing`] names. A [`Worker`](crate::Worker) makes progress inside these calls; a
+/// Tagged messages between peers: ranks of a job, or workers alone, which [`PeerAddressing`] names. A [`Worker`](crate::Worker) makes progress inside these calls; a
 /// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
 /// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], [`Offering`] and [`KeyNames`], active messages [`ActiveMessages`].
-pub trait Messaging: Addressing + Streams + OneSided + Offering + KeyNames + ActiveMessages {
+pub trait Messaging: PeerAddressing + Streams + OneSided + Offering + KeyNames + ActiveMessages {
     /// Returns this rank; 0 for a worker alone.
     fn rank(&self) -> Rank;
 

@@ -100,13 +100,13 @@ pub(crate) fn run_strangers<W: Member>(
     let _alone = alone();
     let (mine, theirs) = (mpsc::channel(), mpsc::channel());
     let (done, outcomes) = mpsc::channel();
-    for (is_first, tell, learn) in [(true, mine.0, theirs.1), (false, theirs.0, mine.1)] {
+    for (is_first, publish, learn) in [(true, mine.0, theirs.1), (false, theirs.0, mine.1)] {
         let (part, done) = (part.clone(), done.clone());
         thread::spawn(move || {
             let knobs = [&[("device", "udp:127.0.0.1"), ("peers", "8")], knobs].concat();
             let mut worker = W::alone(&config(&knobs)).expect("the loopback interface is up");
-            tell.send(worker.address()).expect("the other one listens");
-            let peer = worker.insert(learn.recv().expect("the other one tells")).expect("there is room");
+            publish.send(worker.address()).expect("the other one listens");
+            let peer = worker.insert(learn.recv().expect("the other one has an address")).expect("there is room");
             part(&mut worker, peer, is_first);
             // Who is dropped lingers until the other one has all.
             drop(worker);

@@ -6,7 +6,7 @@ use crate::dedicated::EngineHost;
 use crate::{DedicatedWorker, EndpointAddress, ExchangeError, InsertError, PeerId, Worker};
 
 /// Finding peers, meeting them and parting from them without a job, as libfabric's address vectors do.
-pub trait Addressing {
+pub trait PeerAddressing {
     /// Returns this end's address, by which others reach it.
     fn address(&self) -> EndpointAddress;
 
@@ -57,7 +57,7 @@ macro_rules! same {
     };
 }
 
-impl<L: roci_driver::link::Link> Addressing for Worker<L> {
+impl<L: roci_driver::link::Link> PeerAddressing for Worker<L> {
     same!();
 
     fn address_of(&mut self, peer: PeerId) -> Result<Option<EndpointAddress>, OpError> {
@@ -69,7 +69,7 @@ impl<L: roci_driver::link::Link> Addressing for Worker<L> {
     }
 }
 
-impl<H: EngineHost> Addressing for DedicatedWorker<H> {
+impl<H: EngineHost> PeerAddressing for DedicatedWorker<H> {
     same!();
 
     fn address_of(&mut self, peer: PeerId) -> Result<Option<EndpointAddress>, OpError> {
