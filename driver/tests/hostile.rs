@@ -313,8 +313,8 @@ fn packet_sequence_numbers() {
             })
             .counts("out_of_sequence"),
         // From before the connection: nothing was executed that could be acknowledged.
-        packet(Opcode::RcSendOnly, -1, 20).counts("duplicate_request"),
-        packet(Opcode::RcWriteOnly, -0x80_0000, 20).counts("duplicate_request"),
+        packet(Opcode::RcSendOnly, -1, 20).counts("duplicate_request").comes_first(),
+        packet(Opcode::RcWriteOnly, -0x80_0000, 20).counts("duplicate_request").comes_first(),
         packet(Opcode::RcSendOnly, -1, 20)
             .after(|lab| prepare(lab, send))
             .counts("duplicate_request")

@@ -1,6 +1,6 @@
 //! Two engines and everything that queue pairs do, several of them side by side, over networks that are near or far, quick or
-//! slow, and bad. Queue pairs go under their traffic, and others come; ends do not poll for a while. A seed decides
-//! everything, and every seed runs twice. `ROCI_SEEDS=A..B` runs other seeds than the usual ones.
+//! slow, and bad. Queue pairs go under their traffic, and others come; ends do not poll for a while. Some ends have no fast path, and
+//! some requests wait for the doorbell. A seed decides everything, and every seed runs twice. `ROCI_SEEDS=A..B` runs other seeds than the usual ones.
 
 mod common;
 
@@ -91,7 +91,10 @@ impl Scene {
     fn new(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
         let (net, faults, params) = (net(&mut dice, seed), faults(&mut dice, seed), params(&mut dice));
-        let wire = Wire::over(net, Some(faults), params.clone());
+        let mut wire = Wire::over(net, Some(faults), params.clone());
+        for end in &mut wire.ends {
+            end.engine.set_fast_path(dice.random_bool(0.7));
+        }
         wire.net().record();
         let disturbance = if dice.random() { 0.002 } else { 0.0 };
         let (lanes, naps) = (Vec::new(), [0; 2]);
@@ -239,8 +242,10 @@ impl Scene {
                 SendWr::fetch_add(number, self.wire.buffer(who, &[0; 8]), rkey, COUNTER as u64, 3)
             }
         };
+        let rings = self.dice.random();
         let engine = &mut self.wire.ends[who].engine;
-        engine.post_send(lane.qps[who], wr).expect("accepted");
+        let posted = if rings { engine.post_send(lane.qps[who], wr) } else { engine.queue_send(lane.qps[who], wr) };
+        posted.expect("accepted");
     }
 
     fn post_recv(&mut self, lane: &Lane, who: usize) {

@@ -15,11 +15,18 @@ use crate::link::Link;
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
+    /// Whether messages of one packet take the fast path, as they do at first. Without it all of them go by the queue and by
+    /// [`Engine::poll`], and nothing else is different: tests compare both.
+    #[doc(hidden)]
+    pub fn set_fast_path(&mut self, is_on: bool) {
+        self.schedule.has_fast_path = is_on;
+    }
+
     /// Sends a work request that is clear to go, and leaves its frame to the doorbell. It comes back, and nothing has changed, where
     /// it is not clear, and where the link is full: posting it says why, or queues it.
     #[inline]
     pub(super) fn send_at_once(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), SendWr> {
-        if self.is_forked() || !wr.0.buffer.has_view() {
+        if !self.schedule.has_fast_path || self.is_forked() || !wr.0.buffer.has_view() {
             return Err(wr);
         }
         let Some(slot) = self.qps.get_mut(qp.0) else { return Err(wr) };
@@ -47,6 +54,9 @@ impl<L: Link> Engine<L> {
         bytes: &'a [u8],
         sink: &mut impl Sink,
     ) -> Result<(), Option<RxPacket<'a>>> {
+        if !self.schedule.has_fast_path {
+            return Err(None);
+        }
         let slot = glance(bytes).and_then(|qpn| self.qps.get_mut(qpn)).filter(|slot| slot.port == port).ok_or(None)?;
         let transport = slot.inflow.recognize(bytes).ok_or(None)?;
         let mut scene = scene!(self, slot, transport, sink);

@@ -29,6 +29,8 @@ pub(super) struct Schedule {
     busy_polls: u32,
     /// A poll has come late, and this has not been asked for since.
     is_late: bool,
+    /// Messages of one packet go past the queue.
+    pub(super) has_fast_path: bool,
     /// Sends that the device was not notified of.
     pub(super) doorbell: Doorbell,
     /// Queue pairs that owe an acknowledgement that can wait.
@@ -46,6 +48,7 @@ impl Schedule {
             is_urgent: false,
             busy_polls: 0,
             is_late: false,
+            has_fast_path: true,
             doorbell: Doorbell::default(),
             deferred: DeferredAcks::default(),
             port_turns: PortTurns::default(),

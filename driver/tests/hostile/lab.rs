@@ -28,6 +28,11 @@ pub(crate) const RECEIVE: usize = 2 * MTU;
 /// What the peer may have outstanding.
 pub(crate) const READS: u8 = 2;
 
+/// The packet that the victim expects first: close to the wrap, so that every row is about it too.
+const FIRST: Psn = Psn::new(0xff_fffe);
+/// The receive of the packet before.
+const WARMING: u64 = 99;
+
 /// What the wire is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Net {
@@ -94,6 +99,28 @@ pub(crate) struct Lab {
 impl Lab {
     /// A victim with memory of every kind and two receives.
     pub(crate) fn new(net: Net) -> Self {
+        Self::expecting(net, FIRST, &[0, 1])
+    }
+
+    /// One whose victim has executed WRITEs and a SEND before, so that packets like them take the fast path, where there is one. What a
+    /// connection's first packet is like is not remembered.
+    pub(crate) fn warm(net: Net, has_fast_path: bool) -> Self {
+        let mut lab = Self::expecting(net, FIRST.plus(-3_i32 as u32), &[WARMING, 0, 1]);
+        lab.engine.set_fast_path(has_fast_path);
+        for opcode in [Opcode::RcWriteOnly, Opcode::RcWriteOnly, Opcode::RcSendOnly] {
+            // Where no row writes.
+            let frame = lab.packet(opcode, 0, 20, |headers, _| headers.ext.reth.as_mut().expect("made").va = 900);
+            lab.prepare(frame);
+            lab.theirs = lab.theirs.plus(1);
+        }
+        assert_eq!((lab.theirs, lab.counters()["rx_requests"]), (FIRST, 3));
+        let done = lab.engine.poll_cq(lab.cq).expect("it is executed");
+        assert_eq!(done.wr_id, WARMING);
+        lab
+    }
+
+    /// A victim that expects this packet first, and has posted these receives.
+    fn expecting(net: Net, psn: Psn, receives: &[u64]) -> Self {
         let (wire, link) = SimLink::pair(&Clock::default());
         let [peer_ip, ip] = addresses(net);
         let vlan = (net == Net::V4Tagged).then_some(7);
@@ -104,8 +131,6 @@ impl Lab {
         let cq = engine.create_cq(64);
 
         let params = QpParams { mtu: Mtu::Mtu256, max_rd_atomic: READS.into(), ..QpParams::default() };
-        // Close to the wrap, so that every row is about it too.
-        let psn = Psn::new(0xff_fffe);
         let peer = Address {
             mac: wire.mac(),
             ip: peer_ip,
@@ -136,7 +161,7 @@ impl Lab {
         let peer = ScriptedPeer::new(wire);
         let mut lab = Self { engine, qp, keys, gone, unconnected, theirs, ours, net, regions, cq, peer, flow };
         while lab.engine.poll_cq(cq).is_some() {}
-        for wr_id in 0..2 {
+        for &wr_id in receives {
             let buffer = lab.buffer(RECEIVE);
             lab.engine.post_recv(qp, wr_id, buffer).expect("accepted");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roci_protocol::wire::NakCode;
 
-use crate::lab::{Lab, Net, Said};
+use crate::lab::{Lab, Net, Remains, Said};
 
 type Make = Box<dyn Fn(&mut Lab) -> Vec<u8>>;
 
@@ -17,12 +17,23 @@ pub(crate) struct Row {
     counters: Vec<&'static str>,
     said: Vec<Said>,
     changes: bool,
+    /// No other packet comes before it.
+    is_first: bool,
 }
 
 /// A row for a frame that is refused in silence, unless it is changed.
 pub(crate) fn row(name: impl Into<String>, frame: impl Fn(&mut Lab) -> Vec<u8> + 'static) -> Row {
     let (name, frame) = (name.into(), Box::new(frame));
-    Row { name, net: Net::V4, before: |_| (), frame, counters: Vec::new(), said: Vec::new(), changes: false }
+    Row {
+        name,
+        net: Net::V4,
+        before: |_| (),
+        frame,
+        counters: Vec::new(),
+        said: Vec::new(),
+        changes: false,
+        is_first: false,
+    }
 }
 
 impl Row {
@@ -48,6 +59,11 @@ impl Row {
         Self { changes: true, ..self }
     }
 
+    /// It is what it says only where nothing was executed before.
+    pub(crate) fn comes_first(self) -> Self {
+        Self { is_first: true, ..self }
+    }
+
     /// It is good: executed and acknowledged.
     pub(crate) fn executes(self) -> Self {
         self.counts("rx_requests").says(&[Said::Ack(0)]).changes()
@@ -66,11 +82,21 @@ impl Row {
         self.counts("resp_invalid_request").says(&[Said::Nak(NakCode::InvalidRequest, 1)])
     }
 
+    /// As the victim's first packet, and as one behind others, with the fast path and without it: the victim does the same.
     pub(crate) fn run(&self) {
-        let name = format!("{} ({:?})", self.name, self.net);
-        let mut calm = Lab::new(self.net);
+        self.run_in("first", &|| Lab::new(self.net));
+        if self.is_first {
+            return;
+        }
+        let fast = self.run_in("fast", &|| Lab::warm(self.net, true));
+        let slow = self.run_in("slow", &|| Lab::warm(self.net, false));
+        assert!(fast == slow, "{}: the fast path leaves something else", self.name);
+    }
+
+    fn run_in(&self, which: &str, open: &dyn Fn() -> Lab) -> Remains {
+        let name = format!("{} ({:?}, {which})", self.name, self.net);
+        let (mut calm, mut lab) = (open(), open());
         (self.before)(&mut calm);
-        let mut lab = Lab::new(self.net);
         (self.before)(&mut lab);
         let before = lab.counters();
         let frame = (self.frame)(&mut lab);
@@ -79,7 +105,9 @@ impl Row {
         let raised: Vec<_> = lab.counters().into_iter().filter(|(name, count)| before[name] != *count).collect();
         assert_eq!(raised, self.expected(&before), "{name}");
         assert_eq!(said, self.said, "{name}");
-        assert_eq!(lab.remains() != calm.remains(), self.changes, "{name}: whether anything changes");
+        let remains = lab.remains();
+        assert_eq!(remains != calm.remains(), self.changes, "{name}: whether anything changes");
+        remains
     }
 
     /// The counters that rise, by one each.

@@ -38,6 +38,16 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
 
 type Engines = (Clock, Net, Vec<Engine<Faulty<SimLink>>>, Vec<IpAddr>, Vec<Box<dyn Fn()>>);
 
+/// Of the worlds with a seed half have the fast path everywhere, as those without have; a quarter has it at every second rank, and a
+/// quarter nowhere.
+fn has_fast_path(seed: u64, rank: usize) -> bool {
+    match seed % 4 {
+        2 => rank.is_multiple_of(2),
+        3 => false,
+        _ => true,
+    }
+}
+
 /// An engine for each of these configurations, all on one switch.
 fn engines(net: NetConfig, configs: &[Config], seed: u64) -> Engines {
     let clock = Clock::default();
@@ -49,6 +59,7 @@ fn engines(net: NetConfig, configs: &[Config], seed: u64) -> Engines {
         (0..configs.len()).map(|rank| [10, 0, ((rank + 1) >> 8) as u8, (rank + 1) as u8].into()).collect();
     let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
         let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
+        engine.set_fast_path(has_fast_path(seed, rank));
         let link = Faulty::new(link, config.faults, rank as u64 + 1);
         // All are on one link, however many.
         let interfaces = vec![Interface { ip: hosts[rank], prefix: 16, vlan: None }];
