@@ -150,7 +150,10 @@ fn receive_as<L: Link>(link: &mut L, batch: &mut Batch<AnyFrame>, wrap: fn(L::Fr
     assert!(batch.is_empty(), "a batch that is not empty");
     let mut frames = Batch::new();
     link.receive(&mut frames);
-    batch.extend(frames.into_iter().map(wrap));
+    // Most polls find nothing, and `into_iter` would move all of an empty batch.
+    for frame in frames.drain(..) {
+        batch.push(wrap(frame));
+    }
 }
 
 impl Link for AnyLink {

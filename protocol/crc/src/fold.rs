@@ -17,16 +17,16 @@ const BY_A_WORD: i64 = 0x0001_63cd_6124;
 /// The polynomial and the quotient of x^64 by it (Barrett), reflected.
 const BARRETT: [i64; 2] = [0x0001_db71_0641, 0x0001_f701_1641];
 
-/// Continues `crc` over `bytes`; `None` where the processor cannot, or where they are no whole words of four bytes or fewer
-/// than [`FRONT`].
+/// Continues `crc` over the first `len` of `bytes`; `None` where the processor cannot, where they are no whole words of four bytes
+/// or none, or where `bytes` are fewer than [`FRONT`].
 #[inline(always)]
-pub(super) fn update(crc: u32, bytes: &[u8], ones: u128) -> Option<u32> {
-    let is_fit = bytes.len() >= FRONT && bytes.len().is_multiple_of(4);
+pub(super) fn update(crc: u32, bytes: &[u8], len: usize, ones: u128) -> Option<u32> {
+    let is_fit = bytes.len() >= FRONT && len > 0 && len.is_multiple_of(4);
     if !is_fit || !can_fold() {
         return None;
     }
     // SAFETY: the processor has what the function is compiled for.
-    Some(!unsafe { fold(!crc, bytes, ones) })
+    Some(!unsafe { fold(!crc, bytes, len, ones) })
 }
 
 /// Whether the processor has what [`fold`] is compiled for. The answer is remembered, as one byte that is looked at for each
@@ -61,16 +61,16 @@ static MOVES: [u8; 3 * STEP] = {
     moves
 };
 
-/// The register behind `bytes`, which are at least [`FRONT`] and whole words.
+/// The register behind the first `len` of `bytes`: whole words, of at least [`FRONT`] bytes.
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn fold(register: u32, bytes: &[u8], ones: u128) -> u32 {
+fn fold(register: u32, bytes: &[u8], len: usize, ones: u128) -> u32 {
     // The first step has what is too much for whole steps, at its end: zeros in front of it do not count.
-    let first = (bytes.len() - 1) % STEP + 1;
+    let first = (len - 1) % STEP + 1;
     let ones = load(&ones.to_le_bytes());
     let front = _mm_or_si128(load(bytes), ones);
     let front = _mm_xor_si128(front, _mm_cvtsi32_si128(register.cast_signed()));
     let mut sum = _mm_shuffle_epi8(front, load(&MOVES[first..]));
-    let (steps, _) = bytes[first..].as_chunks::<STEP>();
+    let (steps, _) = bytes[first..len].as_chunks::<STEP>();
     let mut steps = steps.iter();
     if let Some(step) = steps.next() {
         let ones = _mm_shuffle_epi8(ones, load(&MOVES[STEP + first..]));

@@ -26,12 +26,21 @@ pub const FRONT: usize = 16;
 /// When there are more than [`MAX`] bytes.
 #[inline(always)]
 pub fn update_with_ones(crc: u32, bytes: &[u8], ones: u128) -> u32 {
-    assert!(bytes.len() <= MAX, "{} bytes are more than a short packet has", bytes.len());
+    update_front(crc, bytes, bytes.len(), ones)
+}
+
+/// The same over the first `len` of `bytes`. Where those are few, it is quicker if others stand behind them.
+///
+/// # Panics
+/// When they are more than there are, or than [`MAX`].
+#[inline(always)]
+pub fn update_front(crc: u32, bytes: &[u8], len: usize, ones: u128) -> u32 {
+    assert!(len <= MAX, "{len} bytes are more than a short packet has");
     #[cfg(target_arch = "x86_64")]
-    if let Some(folded) = fold::update(crc, bytes, ones) {
+    if let Some(folded) = fold::update(crc, bytes, len, ones) {
         return folded;
     }
-    update_a_copy(crc, bytes, ones)
+    update_a_copy(crc, &bytes[..len], ones)
 }
 
 /// The same by the library, for any processor and any length.
@@ -66,8 +75,11 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn whole_words_are_folded_where_the_processor_can() {
         let can = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1");
-        let folded: Vec<_> = (0..=MAX).filter(|&len| fold::update(0, &[0; MAX][..len], 0).is_some()).collect();
-        assert!(!can || folded.into_iter().eq((FRONT..=MAX).step_by(4)));
+        let is_folded = |room: usize, len| fold::update(0, &[0; MAX][..room], len, 0).is_some();
+        let alone: Vec<_> = (0..=MAX).filter(|&len| is_folded(len, len)).collect();
+        assert!(!can || alone.into_iter().eq((FRONT..=MAX).step_by(4)));
+        let with_others: Vec<_> = (0..=MAX).filter(|&len| is_folded(MAX, len)).collect();
+        assert!(!can || with_others.into_iter().eq((4..=MAX).step_by(4)));
     }
 
     proptest! {
@@ -77,7 +89,9 @@ mod tests {
             for len in 0..=MAX {
                 for ones in [0, 0xff << 32, ones] {
                     let bytes = &long[..len];
-                    prop_assert_eq!(update_with_ones(crc, bytes, ones), update_a_copy(crc, bytes, ones), "{} bytes", len);
+                    let expected = update_a_copy(crc, bytes, ones);
+                    prop_assert_eq!(update_with_ones(crc, bytes, ones), expected, "{} bytes", len);
+                    prop_assert_eq!(update_front(crc, &long, len, ones), expected, "{} bytes, and others", len);
                 }
             }
         }
