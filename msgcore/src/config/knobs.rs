@@ -148,7 +148,7 @@ knobs! {
     local: LocalDevice = LocalDevice::Memif, "device", "memif, off", |text| choose(LOCAL_DEVICES, text), |value| name_of(LOCAL_DEVICES, value);
     /// Whether a long message between two processes of one host is copied once, by the kernel, from the sender's memory to the receiver's (Cross Memory Attach), and not sent in packets. Both have the same network namespace and user, and the kernel lets the receiver read the sender's memory: kernel.yama.ptrace_scope is 0, where there is such a setting. Otherwise packets are sent; and so they are with local off, with faults, with pcap unless local is set, and where rndv_protocol is not auto.
     cma: bool = true, "switch", "on, off", |text| choose(SWITCH, text), |value| name_of(SWITCH, value);
-    /// Memif ports of a worker to peers on the same host; further ones are reached over the network. DPDK has 32 in a process. Each takes 11 MiB for packets.
+    /// Memif ports of a worker to peers on the same host; further ones are reached over the network. DPDK has 32 in a process. Each takes 16 MiB for packets.
     local_ports: usize = 8, "ports", "0..31", |text| number(text, 0, 31), ToString::to_string;
     /// How often a worker publishes its counters for roci stat, in memory that its user's processes may read; 0 publishes nothing.
     stats_ms: u64 = 250, "ms", "0..60000", |text| number(text, 0, 60_000), ToString::to_string;

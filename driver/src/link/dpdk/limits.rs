@@ -5,8 +5,9 @@ pub(super) const PORTS_MAX: usize = dpdk_sys::ROCI_MAX_PORTS;
 /// Descriptors of a queue, as a power of two. A NIC's must hold what arrives while its loop does something else.
 const DEVICE_LOG: u8 = 9;
 /// Those of a ring in memory, whose sender waits where it is full. What both processes write and read in turn stays in their caches
-/// then: measured with 8 KiB a packet, 128 moved 1.15 to 1.25 times as much as 512, and 64 a little less than 128.
-const MEMORY_LOG: u8 = 7;
+/// then. Of 128, 256 and 512, 256 moves the most in packets of 8 KiB, 4 KiB and 1 KiB together: 128 are half of the bare frames, and 512
+/// are less of 8 KiB (docs/experiments.md).
+const MEMORY_LOG: u8 = 8;
 
 /// How many frames the rings of a port hold, and so how many packet buffers it needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
