@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{World, config};
 use roci_driver::link::sim::NetConfig;
@@ -155,6 +156,13 @@ fn meet(
     times
 }
 
+/// What is resident is the whole process's: one test after the other.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn world() -> World {
     let net = NetConfig { latency_ns: LATENCY_NS, ..NetConfig::default() };
     World::of_strangers(net, &configs(), 7)
@@ -186,6 +194,7 @@ fn part(world: &mut World, mut talks: VecDeque<Talk>, (memory, most): (usize, us
 
 #[test]
 fn a_thousand_strangers_come_and_go_while_others_talk() {
+    let _turn = turn();
     let (mut world, mut talks) = (world(), VecDeque::new());
     let memory = world.workers[0].memory();
     let mut times = meet(&mut world, &mut talks, 1..=STRANGERS, FEW);
@@ -202,6 +211,7 @@ fn a_thousand_strangers_come_and_go_while_others_talk() {
 /// All at once: then every second one goes, and comes again.
 #[test]
 fn a_thousand_strangers_are_known_at_once_while_some_talk() {
+    let _turn = turn();
     let (mut world, mut talks) = (world(), VecDeque::new());
     let (memory, resident) = (world.workers[0].memory(), resident_bytes());
     let mut times = meet(&mut world, &mut talks, 1..=STRANGERS, STRANGERS);
