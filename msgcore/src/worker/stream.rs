@@ -287,18 +287,20 @@ impl<L: Link> Worker<L> {
         opened
     }
 
-    /// Before and after what comes in, where the first time moves nothing.
+    /// Before and after what comes in, where the first time moves nothing. What was put has left when the call returns, as it has for who
+    /// writes to a socket.
     #[inline]
     fn twice(
         &mut self,
         is_empty: bool,
         mut call: impl FnMut(&mut Self) -> Result<usize, StreamError>,
     ) -> Result<usize, StreamError> {
-        let moved = call(self)?;
-        if moved > 0 || is_empty {
-            return Ok(moved);
+        let mut moved = call(self);
+        if matches!(moved, Ok(0)) && !is_empty {
+            self.progress();
+            moved = call(self);
         }
-        self.progress();
-        call(self)
+        self.ring_doorbell();
+        moved
     }
 }

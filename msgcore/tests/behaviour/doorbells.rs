@@ -83,6 +83,26 @@ fn who_asks_for_a_send_that_has_left_does_not_ring_and_who_asks_for_one_that_wai
     }
 }
 
+/// As for who writes to a socket.
+#[test]
+fn what_is_put_to_a_stream_has_left_when_the_call_returns() {
+    let mut pair = quiet_pair();
+    pair.find("both ends are open", |pair| {
+        let mut is_open = |who: usize| pair.workers[who].stream(1 - who).expect("it opens").is_open();
+        ([is_open(0), is_open(1)] == [Ok(true), Ok(true)]).then_some(())
+    });
+    pair.steps(1_000);
+    inject(&mut pair);
+    for mark in 0..4 {
+        assert_eq!(pair.workers[0].stream(1).expect("it is open").put(&[mark]).expect("it is there"), 1);
+    }
+    let (mut got, mut bytes) = (0, [0; 4]);
+    for _ in 0..1_000 {
+        got += pair.workers[1].stream(0).expect("it is open").get(&mut bytes[got..]).expect("it is there");
+    }
+    assert_eq!((got, bytes), (4, [0, 1, 2, 3]));
+}
+
 /// What a worker sends while it makes progress has left when that is done.
 #[test]
 fn replies_leave_with_the_progress_that_ran_their_handlers() {
