@@ -15,9 +15,7 @@ fn job(device: &str, launcher: &str, ranks: &str) -> Ended {
     );
     let mut shell = Command::new("sh");
     shell.args(["-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
-        shell.env_remove(name);
-    }
+    common::remove_settings(&mut shell);
     finish(shell.spawn().expect("a shell"))
 }
 

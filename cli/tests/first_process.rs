@@ -17,9 +17,7 @@ fn start(arguments: &[&str]) -> io::Result<Child> {
     }
     let mut command = Command::new("unshare");
     command.args(space).arg(env!("CARGO_BIN_EXE_roci")).args(arguments).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
-        command.env_remove(name);
-    }
+    common::remove_settings(&mut command);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 

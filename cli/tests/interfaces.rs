@@ -43,9 +43,7 @@ impl Namespace {
     fn roci(&self, port_mtu: Option<&str>, arguments: &[&str]) -> Ended {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_roci")]).args(arguments).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
-            command.env_remove(name);
-        }
+        common::remove_settings(&mut command);
         command
             .envs([("ROCI_DEVICE", "af_packet:veth%r"), ("ROCI_LOCAL", "off")])
             .envs(port_mtu.map(|mtu| ("ROCI_PORT_MTU", mtu)));
@@ -174,9 +172,7 @@ impl Hosts {
             let mut command = Command::new("ip");
             command.args(["netns", "exec", &host.0]).arg(&program).arg(directory);
             command.args([number.to_string(), self.0.len().to_string()]).stdin(Stdio::null());
-            for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
-                command.env_remove(name);
-            }
+            common::remove_settings(&mut command);
             command
                 .envs([("ROCI_DEVICE", "af_packet:eth0"), ("ROCI_LOCAL", "off")])
                 .env("ROCI_IP", format!("10.0.0.{}", number + 1));

@@ -88,9 +88,7 @@ fn strangers_without_rights_send_to_all_without_a_launcher() {
         let start = |number: usize| {
             let mut stranger = Command::new("sh");
             stranger.args(["-c", "ulimit -l 64; exec ./all_to_all . $0 $1", &number.to_string(), &COUNT.to_string()]);
-            for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
-                stranger.env_remove(name);
-            }
+            common::remove_settings(&mut stranger);
             stranger.env("ROCI_DEVICE", format!("udp:127.0.0.{}", number + 1)).env("ROCI_LOCAL", local);
             stranger.env("ROCI_ARENA_SIZE", "128MiB").env("ROCI_FAULTS", "loss=0.02,dup=0.02,corrupt=0.01,seed=5");
             if geteuid().is_root() {

@@ -85,8 +85,7 @@ impl How {
 unsafe fn transmit(endpoint: *mut fid_ep, message: Result<OutgoingMessage, Errno>, how: How) -> ssize_t {
     // SAFETY: the caller says so.
     let state = unsafe { endpoint::state(endpoint) };
-    let defaults = state.options.transmit_flags;
-    let flags = how.flags(defaults);
+    let flags = how.flags(state.options.transmit_flags);
     answer(message.and_then(|message| state.post(flags, |active| active.transmit(message, how, flags))))
 }
 

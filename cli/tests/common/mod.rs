@@ -48,10 +48,15 @@ pub fn alone() -> MutexGuard<'static, ()> {
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roci"));
     command.args(arguments).stdin(Stdio::null());
+    remove_settings(&mut command);
+    command
+}
+
+/// Takes away whatever was set where the tests run.
+pub fn remove_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROCI_")) {
         command.env_remove(name);
     }
-    command
 }
 
 pub fn roci(arguments: &[&str]) -> Ended {
