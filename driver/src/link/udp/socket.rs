@@ -217,16 +217,15 @@ impl KernelSocket {
             let segment = (packets.len() > message.segment).then_some(message.segment as u16);
             put_control(&mut header.msg_hdr, message.to.is_ipv4(), segment, message.traffic_class);
         }
-        // SAFETY: the first `messages.len()` headers are written; what they point to is ours and outlives the call; the kernel
-        // reads the packets and does not write them.
-        let sent = unsafe {
-            libc::sendmmsg(
-                self.inner.as_raw_fd(),
-                headers.as_mut_ptr().cast(),
-                messages.len() as libc::c_uint,
-                libc::MSG_DONTWAIT,
-            )
-        };
+        let (fd, count, flags) = (self.inner.as_raw_fd(), messages.len() as libc::c_uint, libc::MSG_DONTWAIT);
+        if count == 1 {
+            // SAFETY: as below, and a header of several begins with a header of one.
+            let sent = unsafe { libc::sendmsg(fd, headers.as_ptr().cast(), flags) };
+            return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
+        }
+        // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call; the kernel reads the
+        // packets and does not write them.
+        let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr().cast(), count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
@@ -249,21 +248,24 @@ impl KernelSocket {
             headers[index].write(message_of((address, size_of::<RawAddress>()), vectors, control));
             count += 1;
         }
-        // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call: the buffers are borrowed
-        // mutably, each by one header. Without a timeout none is read.
-        let received = unsafe {
-            libc::recvmmsg(
-                self.inner.as_raw_fd(),
-                headers.as_mut_ptr().cast(),
-                count,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
+        let (fd, flags) = (self.inner.as_raw_fd(), libc::MSG_DONTWAIT);
+        let received = if count == 1 {
+            let first = headers[0].as_mut_ptr();
+            // SAFETY: as below, and a header of several begins with a header of one, behind which its length is ours to write.
+            unsafe {
+                let len = libc::recvmsg(fd, &raw mut (*first).msg_hdr, flags);
+                (*first).msg_len = len as libc::c_uint;
+                if len < 0 { -1 } else { 1 }
+            }
+        } else {
+            // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call: the buffers are
+            // borrowed mutably, each by one header. Without a timeout none is read.
+            unsafe { libc::recvmmsg(fd, headers.as_mut_ptr().cast(), count, flags, std::ptr::null_mut()) }
         };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
         let mut incoming = ArrayVec::new();
         for header in &headers[..received] {
-            // SAFETY: it was written above, and `recvmmsg` has not undone that.
+            // SAFETY: it was written above, and the kernel has not undone that.
             incoming.push(self.incoming(unsafe { header.assume_init_ref() }));
         }
         Ok(incoming)
