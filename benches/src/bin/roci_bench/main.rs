@@ -134,6 +134,9 @@ struct NamespaceOptions {
     /// Why there are none
     #[arg(long, value_name = "REASON", default_value = "no namespaces were given")]
     no_namespaces: String,
+    /// Why in none of them packets are lost
+    #[arg(long, value_name = "REASON")]
+    no_loss: Option<String>,
     /// The MTU of those interfaces
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     interface_mtu: u16,
@@ -230,6 +233,7 @@ fn stage(options: &ReportOptions) -> Result<RunSetup, BenchFailure> {
         agent: options.agent.clone(),
         lab: options.lab.clone().ok_or_else(|| options.no_lab.clone()),
         namespaces,
+        no_loss: options.between.no_loss.clone(),
         cpus: two_processors()?,
     })
 }

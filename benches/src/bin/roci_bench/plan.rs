@@ -100,6 +100,9 @@ pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
         cells.extend(sockets(place, extent));
         cells.extend(alternatives(place, extent));
     }
+    for place in [Topology::Jumbo, Topology::Loss01, Topology::Loss1] {
+        cells.extend(elsewhere(place, extent));
+    }
     cells.extend(copied(extent));
     cells.extend(vhost(extent));
     cells.push(windows(extent));
@@ -206,6 +209,32 @@ fn over_sockets(place: Topology, extent: Extent) -> Vec<Cell> {
     bands(Topology::Veth, extent).iter().flat_map(both).collect()
 }
 
+/// Between namespaces that carry longer packets, or lose some: fewer sizes, over sockets and beside them.
+fn elsewhere(place: Topology, extent: Extent) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    // Bare frames that are lost are not sent again.
+    let (latencies, streams) = if place.is_lossy() {
+        ("send_lat,tag_lat", "write_bw,tag_bw")
+    } else {
+        ("raw_lat,send_lat,tag_lat", "raw_bw,send_bw,write_bw,tag_bw")
+    };
+    let mut ours = |label, tests, sizes, iters| {
+        let tool = RociPerf { sockets: true, ..RociPerf::new(tests, sizes, iters) };
+        cells.push(Cell::new(place, "over udp", format!("{label} {sizes}"), tool));
+    };
+    ours("latency", latencies, "8", 2_000);
+    ours("stream", streams, "65536", 1_000);
+    ours("stream", streams, "1048576", 100);
+    // TCP's timeouts are as long as it was measured between namespaces that lose nothing.
+    let millis = if place.is_lossy() { 500 } else { 50 };
+    let tcp = a_loop("tcp", "kernel TCP", "8,65536,1048576", millis);
+    cells.push(Cell::new(place, "sockets", "tcp", tcp));
+    if extent == Extent::Full {
+        cells.extend([8, 64 << 10, 1 << 20].into_iter().flat_map(|size| rivals(place, size)));
+    }
+    cells
+}
+
 /// The other device of this host: fewer tests, for what differs is the port.
 fn vhost(extent: Extent) -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -248,18 +277,7 @@ fn sockets(place: Topology, extent: Extent) -> Vec<Cell> {
 }
 
 fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for size in size_list(extent) {
-        let often = ((8 << 20) / size).clamp(20, 2_000);
-        let label = |name: &str| format!("{name} {}", show_bytes(size));
-        let ucx = |test, iters| Ucx { test, size, iters };
-        cells.push(Cell::new(place, "ucx", label("latency"), ucx(UcxTest::TagLatency, often)));
-        cells.push(Cell::new(place, "ucx", label("stream"), ucx(UcxTest::TagBandwidth, often * 5)));
-        let tcp = Libfabric { provider: "tcp", endpoint: "msg", size, iters: often };
-        cells.push(Cell::new(place, "libfabric", label("tcp"), tcp));
-        let udp = Libfabric { provider: "udp;ofi_rxd", endpoint: "rdm", size, iters: often };
-        cells.push(Cell::new(place, "libfabric", label("udp"), udp));
-    }
+    let mut cells: Vec<_> = size_list(extent).flat_map(|size| rivals(place, size)).collect();
     let mut programs =
         vec![("mpich", Which::Mpich), ("openmpi", Which::OpenMpi), ("openmpi over roci", Which::OpenMpiRoci)];
     if place == Topology::Host {
@@ -269,6 +287,20 @@ fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
         cells.push(Cell::new(place, "mpi", name, Mpi { which, sizes: sizes(extent), millis: 50 }));
     }
     cells
+}
+
+/// Libraries over the kernel's sockets, at one size.
+fn rivals(place: Topology, size: u64) -> [Cell; 4] {
+    let often = ((8 << 20) / size).clamp(20, 2_000);
+    let label = |name: &str| format!("{name} {}", show_bytes(size));
+    let ucx = |test, iters| Ucx { test, size, iters };
+    let libfabric = |provider, endpoint| Libfabric { provider, endpoint, size, iters: often };
+    [
+        Cell::new(place, "ucx", label("latency"), ucx(UcxTest::TagLatency, often)),
+        Cell::new(place, "ucx", label("stream"), ucx(UcxTest::TagBandwidth, often * 5)),
+        Cell::new(place, "libfabric", label("tcp"), libfabric("tcp", "msg")),
+        Cell::new(place, "libfabric", label("udp"), libfabric("udp;ofi_rxd", "rdm")),
+    ]
 }
 
 /// What a stream carries with so many messages under way.

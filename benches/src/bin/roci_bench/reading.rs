@@ -11,24 +11,44 @@ pub(crate) enum Topology {
     Vhost,
     /// Two network namespaces, joined by a pair of kernel interfaces: ours over af_packet, the others over sockets.
     Veth,
+    /// The same, and the interfaces carry packets of 9000 bytes.
+    Jumbo,
+    /// The same as [`Topology::Veth`], and each end loses a thousandth of what arrives.
+    Loss01,
+    /// A hundredth.
+    Loss1,
     /// Two virtual machines, over their emulated NICs.
     Guests,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 4] = [Self::Host, Self::Vhost, Self::Veth, Self::Guests];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Host, Self::Vhost, Self::Veth, Self::Jumbo, Self::Loss01, Self::Loss1, Self::Guests];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
             Self::Vhost => "vhost",
             Self::Veth => "veth",
+            Self::Jumbo => "jumbo",
+            Self::Loss01 => "loss-0.1",
+            Self::Loss1 => "loss-1",
             Self::Guests => "guests",
         }
     }
 
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|place| place.name() == name)
+    }
+
+    /// Whether the two ends are in namespaces of their own.
+    pub(crate) const fn is_between_namespaces(self) -> bool {
+        matches!(self, Self::Veth | Self::Jumbo) || self.is_lossy()
+    }
+
+    /// Whether packets are lost on the way.
+    pub(crate) const fn is_lossy(self) -> bool {
+        matches!(self, Self::Loss01 | Self::Loss1)
     }
 }
 

@@ -59,6 +59,18 @@ const VETH: &str = "\
     can. From 4 KiB on it is faster than this stack, and than bare frames, each of which takes a call of the kernel.\n\
     - **Bare frames** that are lost are not sent again; those that arrive count.\n";
 
+/// How the rows with jumbo frames came about.
+const JUMBO: &str = "\
+    The same with interfaces whose MTU is 9000, so that a packet of this stack carries 4 KiB. This stack uses UDP sockets. `x` is the \
+    ratio to `raw, over UDP`.\n\n";
+
+/// How the rows of two namespaces that lose packets came about.
+const LOSSY: &str = "\
+    The same two namespaces, and each drops at random a part of what arrives (iptables). This stack uses UDP sockets. `x` is the \
+    ratio to kernel TCP.\n\n\
+    - **A packet** is here what the kernel handles as one: up to 64 KiB of TCP's segments, or of this stack's packets.\n\
+    - **A row that is not there** did not end in time: [why](#what-was-not-run).\n\n";
+
 /// How the rows between guests came about.
 const GUESTS: &str = "\
     Linux's software RDMA and this stack between the same two virtual machines, over the same emulated NIC.\n\n\
@@ -104,8 +116,8 @@ pub(crate) const NOT_THERE: [&str; 5] = [
     "between namespaces: dedicated engines, because both processors are busy with polling a kernel interface",
     "processor time of UCX, libfabric and MPI: their tools print none, and that of whole processes is for the most \
      part their start",
-    "UCX, libfabric and MPI under loss and over many connections: their sockets cannot be given a filter, and their \
-    tools have one connection",
+    "UCX, libfabric and MPI under loss on one host and over many connections: their sockets cannot be given a filter, \
+    and their tools have one connection",
 ];
 
 /// What introduces the rows of a place.
@@ -121,6 +133,8 @@ pub(crate) fn introduction(place: Topology, interface_mtu: u16) -> String {
             "{VETH}- **Interfaces** have an MTU of {interface_mtu}. A packet of this stack carries a power of two: 1 KiB of \
              1500.\n\n"
         ),
+        Topology::Jumbo => JUMBO.to_owned(),
+        Topology::Loss01 | Topology::Loss1 => LOSSY.to_owned(),
         Topology::Guests => GUESTS.to_owned(),
     }
 }
@@ -131,6 +145,9 @@ pub(crate) const fn way(place: Topology) -> &'static str {
         Topology::Host => "Over memif and loopback",
         Topology::Vhost => "Over vhost",
         Topology::Veth => "Between namespaces",
+        Topology::Jumbo => "With jumbo frames",
+        Topology::Loss01 => "One packet in 1,000 lost",
+        Topology::Loss1 => "One packet in 100 lost",
         Topology::Guests => "Between guests",
     }
 }

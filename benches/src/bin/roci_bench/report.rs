@@ -78,10 +78,13 @@ impl BenchReport<'_> {
         text += &self.targets();
         text += remarks::LEGEND;
         text += &self.one_host();
-        text += &self.place("Two namespaces", Topology::Veth, figures::NAMESPACES);
+        text += &self.place("Two namespaces", Topology::Veth, Some(figures::NAMESPACES));
+        text += &self.place("Two namespaces with jumbo frames", Topology::Jumbo, None);
+        text += &self.place("Two namespaces that lose one packet in 1,000", Topology::Loss01, None);
+        text += &self.place("Two namespaces that lose one packet in 100", Topology::Loss1, None);
         text += &self.losses();
         text += &self.connections();
-        text += &self.place("Two guests", Topology::Guests, figures::GUESTS);
+        text += &self.place("Two guests", Topology::Guests, Some(figures::GUESTS));
         text += &self.method();
         text += &self.not_run();
         text += &self.command_lines();
@@ -157,12 +160,13 @@ impl BenchReport<'_> {
         text + &windows
     }
 
-    fn place(&self, title: &str, place: Topology, figure: Figure) -> String {
+    fn place(&self, title: &str, place: Topology, figure: Option<Figure>) -> String {
         let tables = self.sized_tables(place);
         if tables.is_empty() {
             return String::new();
         }
-        format!("## {title}\n\n{}{}{tables}", self.introduction(place), self.figure(figure))
+        let figure = figure.map_or_else(String::new, |figure| self.figure(figure));
+        format!("## {title}\n\n{}{figure}{tables}", self.introduction(place))
     }
 
     fn introduction(&self, place: Topology) -> String {
@@ -270,7 +274,7 @@ impl BenchReport<'_> {
 
 /// Links to the chapters of a text.
 fn contents(text: &str) -> String {
-    let link = |title: &str| format!("[{title}](#{})", title.to_lowercase().replace(' ', "-").replace('?', ""));
+    let link = |title: &str| format!("[{title}](#{})", title.to_lowercase().replace(' ', "-").replace(['?', ','], ""));
     let links: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).map(link).collect();
     format!("Chapters: {}.\n\n", links.join(", "))
 }

@@ -23,6 +23,12 @@ impl ResultKey {
     fn base(&self) -> Option<Self> {
         let with = |series: &str, point| Some(Self::new(self.place, self.metric, series, point));
         match (self.metric, self.point) {
+            (Metric::Latency | Metric::Bandwidth, Point::Size(_)) if self.place == Topology::Jumbo => {
+                with("raw, over UDP", self.point)
+            }
+            (Metric::Latency | Metric::Bandwidth, Point::Size(_)) if self.place.is_lossy() => {
+                with("kernel TCP", self.point)
+            }
             (Metric::Latency, point) => with("raw", point),
             (Metric::Bandwidth | Metric::Rate, Point::Size(_)) => with("raw, touched", self.point),
             (Metric::Rate, Point::Connections(_)) => with(&self.series, Point::Connections(1)),

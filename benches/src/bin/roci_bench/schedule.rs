@@ -143,9 +143,13 @@ fn outcome(cell: &Cell, stage: &RunSetup) -> CellOutcome {
 }
 
 fn obstacle(cell: &Cell, stage: &RunSetup) -> Option<String> {
-    match (cell.place, &stage.namespaces, &stage.lab) {
-        (Topology::Veth, Err(why), _) | (Topology::Guests, _, Err(why)) => return Some(why.clone()),
-        _ => {}
+    if cell.place.is_between_namespaces()
+        && let Err(why) = stage.namespaces_of(cell.place)
+    {
+        return Some(why.to_string());
+    }
+    if let (Topology::Guests, Err(why)) = (cell.place, &stage.lab) {
+        return Some(why.clone());
     }
     let missing = |need: &crate::tools::Need| find(&word(&need.program)).is_none();
     let need = cell.tool.needs(stage).into_iter().find(missing)?;

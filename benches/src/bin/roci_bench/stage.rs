@@ -25,8 +25,10 @@ pub(crate) struct RunSetup {
     pub(crate) agent: PathBuf,
     /// What measures between guests, or why nothing can.
     pub(crate) lab: Result<PathBuf, String>,
-    /// The two namespaces, or why there are none.
+    /// The two namespaces that lose nothing, or why there are none. Those of other places have the place's name behind theirs.
     pub(crate) namespaces: Result<[String; 2], String>,
+    /// Why in none of them packets are lost, where that is so.
+    pub(crate) no_loss: Option<String>,
     /// A processor for each side.
     pub(crate) cpus: [usize; 2],
 }
@@ -34,17 +36,28 @@ pub(crate) struct RunSetup {
 impl RunSetup {
     /// Where the client finds the server.
     pub(crate) fn server_address(place: Topology) -> &'static str {
-        if place == Topology::Veth { VETH[1] } else { "127.0.0.1" }
+        if place.is_between_namespaces() { VETH[1] } else { "127.0.0.1" }
     }
 
     /// Both ends' addresses.
     pub(crate) fn addresses(place: Topology) -> [&'static str; 2] {
-        if place == Topology::Veth { VETH } else { ["127.0.0.1"; 2] }
+        if place.is_between_namespaces() { VETH } else { ["127.0.0.1"; 2] }
     }
 
     /// The network interface of both ends.
     pub(crate) fn interface(place: Topology) -> &'static str {
-        if place == Topology::Veth { INTERFACE } else { "lo" }
+        if place.is_between_namespaces() { INTERFACE } else { "lo" }
+    }
+
+    /// The two namespaces of a place, or why there are none.
+    pub(crate) fn namespaces_of(&self, place: Topology) -> Result<[String; 2], CellFailure> {
+        debug_assert!(place.is_between_namespaces(), "{place:?} has none");
+        match (&self.namespaces, &self.no_loss) {
+            (Err(why), _) => Err(CellFailure::NoNamespaces(why.clone())),
+            (_, Some(why)) if place.is_lossy() => Err(CellFailure::NoNamespaces(why.clone())),
+            (Ok(names), _) if place == Topology::Veth => Ok(names.clone()),
+            (Ok(names), _) => Ok(names.each_ref().map(|name| format!("{name}-{}", place.name()))),
+        }
     }
 
     /// The processors as a list.
@@ -56,8 +69,8 @@ impl RunSetup {
     pub(crate) fn dress(&self, place: Topology, line: &CommandLine) -> Result<Vec<String>, CellFailure> {
         let mut words = Vec::new();
         let end = usize::from(line.side == Side::Server);
-        if place == Topology::Veth {
-            let namespaces = self.namespaces.as_ref().map_err(|why| CellFailure::NoNamespaces(why.clone()))?;
+        if place.is_between_namespaces() {
+            let namespaces = self.namespaces_of(place)?;
             words.extend(["ip", "netns", "exec", &namespaces[end]].map(str::to_owned));
         }
         if line.side != Side::Both {
@@ -137,6 +150,7 @@ impl RunSetup {
             agent: "/opt/agent".into(),
             lab: Err("no lab".into()),
             namespaces: Err("needs root".into()),
+            no_loss: None,
             cpus: [0, 0],
         }
     }
@@ -171,6 +185,19 @@ mod tests {
         let line = "NS=b FI_PROVIDER_PATH=/home/one/tree/target/release mpiexec --dir=/opt/some/where";
         assert_eq!(without_folders(line), "NS=b FI_PROVIDER_PATH=target/release mpiexec --dir=/opt/some/where");
         assert_eq!(without_folders("A=/opt B=/opt/lib"), "A=opt B=opt/lib");
+    }
+
+    #[test]
+    fn a_place_between_namespaces_has_two_of_its_own_and_none_where_nothing_can_be_lost() {
+        let of = |stage: &RunSetup, place| {
+            stage.namespaces_of(place).map_or_else(|failure| failure.to_string(), |names| names.join(" "))
+        };
+        let whole = stage(Ok(["a".into(), "b".into()]));
+        assert_eq!(of(&whole, Topology::Veth), "a b");
+        assert_eq!(of(&whole, Topology::Loss01), "a-loss-0.1 b-loss-0.1");
+        let lossless = RunSetup { no_loss: Some("no iptables".into()), ..whole };
+        assert_eq!(of(&lossless, Topology::Jumbo), "a-jumbo b-jumbo");
+        assert_eq!(of(&lossless, Topology::Loss1), "no iptables");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Mpi {
 
     /// How a rank is started in the other namespace.
     fn hosts(&self, stage: &RunSetup, place: Topology) -> Vec<String> {
-        if place != Topology::Veth {
+        if !place.is_between_namespaces() {
             return Vec::new();
         }
         let [ours, theirs] = RunSetup::addresses(place);
@@ -124,8 +124,10 @@ impl Tool for Mpi {
         let (cpus, millis) = (stage.cpu_list(), self.millis.to_string());
         words.extend(["-n", "2", &self.program(stage), &cpus, &millis, self.sizes].map(Into::into));
         let mut line = CommandLine::new(Side::Both, words);
-        if let (Topology::Veth, Ok([_, theirs])) = (place, &stage.namespaces) {
-            line = line.with("BENCH_NETNS", theirs);
+        if place.is_between_namespaces()
+            && let Ok([_, theirs]) = stage.namespaces_of(place)
+        {
+            line = line.with("BENCH_NETNS", &theirs);
         }
         if self.which == Which::OpenMpiRoci {
             line = line.with("FI_PROVIDER_PATH", &word(stage.roci.parent().unwrap_or(&stage.built)));

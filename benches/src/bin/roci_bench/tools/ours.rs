@@ -93,7 +93,7 @@ impl Tool for RociPerf {
             line
         };
         match place {
-            Topology::Veth => {
+            _ if place.is_between_namespaces() => {
                 let interface = format!("af_packet:{}", RunSetup::interface(place));
                 let [client, server] = RunSetup::addresses(place)
                     .map(|ip| if self.sockets { format!("udp:{ip}") } else { interface.clone() });
@@ -103,7 +103,7 @@ impl Tool for RociPerf {
             }
             Topology::Host if self.sockets => Lines::alone(with(line(Side::Both), &["--device", "udp", "--json"])),
             Topology::Vhost => Lines::alone(with(line(Side::Both), &["--device", "vhost", "--json"])),
-            Topology::Host | Topology::Guests => Lines::alone(with(line(Side::Both), &["--json"])),
+            _ => Lines::alone(with(line(Side::Both), &["--json"])),
         }
     }
 
