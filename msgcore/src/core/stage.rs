@@ -17,7 +17,8 @@ pub(crate) enum Stage {
     /// The peer has asked, and we have answered.
     Answering,
     /// Their terms have come before the news that our answer did: they are executed as soon as receives are posted, and the
-    /// word that the queue pairs are up may come behind it, or be lost and repeated.
+    /// word that the queue pairs are up may come behind it, or be lost and repeated. Out of band there is no such word, and
+    /// the terms stand for it.
     EarlyTerms,
     /// The queue pairs are up, and receives are posted; our terms are on their way, theirs have not come.
     Greeting,

@@ -67,6 +67,8 @@ impl Fabric {
             }
             fabric.queue_pairs[peer] = Some(fabric.engine.connect(qp, &address, &params)?);
         }
+        // What is sent to a peer whose queue pair is not up is lost, and comes again only after a timeout.
+        fabric.barrier()?;
         Ok(fabric)
     }
 

@@ -115,6 +115,26 @@ fn ranks_are_connected_whichever_begins() {
     }
 }
 
+/// What is sent before the other's queue pairs are up is lost, and comes again only after a timeout.
+#[test]
+fn neither_end_sends_before_the_other_can_receive() {
+    for method in METHODS {
+        for side in SIDES {
+            for (first, second) in BEGINNINGS {
+                let mut pair = World::pair(&[("connect_method", method), ("connect", side)]);
+                pair.workers[first].connect((1 - first).into()).expect("it is there");
+                if let Some(steps) = second {
+                    pair.steps(steps);
+                    pair.workers[1 - first].connect(first.into()).expect("it is there");
+                }
+                pair.until("both know", is_connected);
+                let again = [0, 1].map(|who| pair.workers[who].engine_stats().queue_pairs.retransmitted_packets);
+                assert_eq!(again, [0, 0], "{method}, {side}: {first} first, then after {second:?}");
+            }
+        }
+    }
+}
+
 fn assert_connected_no_more(pair: &mut World) {
     for who in [0, 1] {
         assert_eq!(events(pair, who), []);

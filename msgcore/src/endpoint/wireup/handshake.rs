@@ -25,6 +25,7 @@ const PARTING_POLLS: u32 = 16;
 impl<L: Link> Endpoint<L> {
     /// Queue pairs have come: their receives are posted, first the small one for the peer's terms.
     pub(super) fn raise_lanes(&mut self, id: PeerId, qps: Vec<QueuePair>) -> Result<(), NoConnection> {
+        debug_assert_eq!(qps.len(), self.wireup.plans.len(), "there is a queue pair for each lane");
         let oneself = self.peers.oneself();
         let Self { core, peers, .. } = self;
         let is_waited_for = peers.live_mut(id).is_some_and(|peer| peer.lanes.is_empty());
@@ -92,6 +93,10 @@ impl<L: Link> Endpoint<L> {
         match outcome {
             Ok(()) => self.step(id, Step::Terms),
             Err(breach) => self.note_mismatch(id, breach),
+        }
+        let is_answered = |peer: &mut Peer| matches!(peer.connection.stage(), Stage::Answering | Stage::EarlyTerms);
+        if self.wireup.is_established_by_terms() && self.peers.live_mut(id).is_some_and(is_answered) {
+            self.on_established(id);
         }
         let Self { core, services, peers, .. } = self;
         if let Some(peer) = peers.live_mut(id) {

@@ -305,13 +305,18 @@ impl<L: Link> Method<L> for InBand {
         Ok(qps)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection> {
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let theirs = self.theirs.get(&peer).ok_or(NoConnection::NoRequest)?;
         let session = site.book.session(peer).ours.to_be_bytes();
         for &id in theirs.ids.values() {
             site.engine.cm_accept(id, &session)?;
         }
-        Ok(false)
+        Ok(())
+    }
+
+    /// RTU says it.
+    fn is_established_by_terms(&self) -> bool {
+        false
     }
 
     fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {

@@ -130,8 +130,11 @@ pub(crate) trait Method<L: Link>: Send {
     /// Makes the queue pairs that a peer has asked for. The endpoint posts its receives; then [`Method::accept`].
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, NoConnection>;
 
-    /// Grants what was prepared. `true` where that makes it established at once.
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection>;
+    /// Grants what was prepared. It is established once the peer has opened it, too.
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;
+
+    /// Whether the peer's terms are what says that it has opened what was granted; else [`MethodEvent::Established`] does.
+    fn is_established_by_terms(&self) -> bool;
 
     /// Opens what was granted.
     fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection>;

@@ -113,6 +113,11 @@ impl<L: Link> Wireup<L> {
         })
     }
 
+    /// Whether the terms of a peer that was answered are what says that its queue pairs are up.
+    fn is_established_by_terms(&self) -> bool {
+        self.method.is_established_by_terms()
+    }
+
     /// How long peers may take to answer.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_nanos(self.patience)
@@ -336,10 +341,8 @@ impl<L: Link> Endpoint<L> {
             self.raise_lanes(id, qps)?;
             self.with_method(|method, site| method.accept(site, id))
         });
-        match outcome {
-            Ok(true) => self.on_established(id),
-            Ok(false) => {}
-            Err(why) => self.turn_away(id, why),
+        if let Err(why) = outcome {
+            self.turn_away(id, why);
         }
     }
 

@@ -223,10 +223,15 @@ impl<L: Link> Method<L> for OutOfBand {
         Ok(connected)
     }
 
-    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<bool, NoConnection> {
+    fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let addresses = self.prepared.remove(&peer).ok_or(NoConnection::NoRequest)?;
         site.send_mail(peer, &format!("grant {addresses}"));
-        Ok(true)
+        Ok(())
+    }
+
+    /// What is sent to a peer before it has read the grant is lost, and comes again only after a timeout.
+    fn is_established_by_terms(&self) -> bool {
+        true
     }
 
     fn confirm(&mut self, _site: &mut Site<'_, L>, _peer: PeerId) -> Result<(), NoConnection> {
