@@ -8,7 +8,10 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, waitid, waitpid,
+};
 
 use super::oom::OomWatch;
 use super::output::{OutputStream, RankOutput};
@@ -153,12 +156,10 @@ impl LocalRanks {
     }
 
     /// Waits for the end of a process, on a thread of its own.
-    fn watch(&self, rank: Rank, mut child: Child) -> io::Result<()> {
+    fn watch(&self, rank: Rank, child: Child) -> io::Result<()> {
         let (events, oom_watch, living) = (self.events.clone(), self.oom_watch.clone(), self.living.clone());
         let wait = move || {
-            // Where the kernel reaps children by itself, all that is known is that this one is gone.
-            let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
-            lock(&living).retain(|&(first, _)| first != rank);
+            let status = outlive(rank, child, &living);
             let mut end = RankEnd::of(status);
             if end.code == KILLED
                 && let Some(why) = lock(&oom_watch).explain_death()
@@ -195,6 +196,19 @@ impl RankEnd {
         };
         Self { code, text }
     }
+}
+
+/// Waits for the end of a rank's process. Its number stays its own until it is out of the list: the kernel must not give it to another
+/// process that a signal for this one would reach.
+fn outlive(rank: Rank, mut child: Child, living: &Mutex<Vec<(Rank, Pid)>>) -> ExitStatus {
+    let id = WaitId::Pid(Pid::from_child(&child));
+    let ended = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+    // Where the kernel reaps children by itself, all that is known is that this one is gone.
+    let mut wait = || child.wait().unwrap_or_else(|_| ExitStatus::from_raw(1 << 8));
+    // Who may not look at its child without reaping it keeps it in the list until it is reaped.
+    let reaped = (!matches!(ended, Ok(_) | Err(Errno::CHILD))).then(&mut wait);
+    lock(living).retain(|&(first, _)| first != rank);
+    reaped.unwrap_or_else(wait)
 }
 
 /// A thread that has panicked leaves nothing half done here.
@@ -240,5 +254,41 @@ pub(crate) fn write_input(input: &mut Option<ChildStdin>, bytes: &[u8]) {
         || input.as_mut().is_none_or(|input| input.write_all(bytes).and_then(|()| input.flush()).is_err());
     if is_done {
         *input = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// The state of a process, as the kernel writes it; none where there is no such process.
+    fn state_of(pid: Pid) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    /// Who signals a process holds the list, and has its number from there.
+    #[test]
+    fn the_number_of_a_process_is_not_given_again_while_it_may_be_signalled() {
+        let child = Command::new("true").spawn().expect("it starts");
+        let pid = Pid::from_child(&child);
+        let living = Mutex::new(vec![(3, pid)]);
+        thread::scope(|scope| {
+            let held = lock(&living);
+            let end = scope.spawn(|| outlive(3, child, &living));
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while state_of(pid) != Some('Z') {
+                assert!(state_of(pid).is_some(), "it was reaped, and is in the list");
+                assert!(Instant::now() < deadline, "it has not ended");
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(state_of(pid), Some('Z'), "it was reaped, and is in the list");
+            drop(held);
+            assert!(end.join().expect("it ends").success());
+        });
+        assert!(lock(&living).is_empty());
     }
 }
