@@ -343,26 +343,28 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
 /// Rank 0 gives rank 1 up, which has nothing under way and would never notice by itself.
 #[test]
 fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
-    for settings in ways().into_iter().chain(METHODS.map(|method| queues_of("S,8KiB,64", method, SIDES[0]))) {
-        let what = format!("{settings:?}");
+    let shared = METHODS.map(|method| queues_of("S,8KiB,64", method, SIDES[0]));
+    // Both begin, so that one of two requests is refused.
+    for (settings, gives_up) in ways().into_iter().chain(shared).flat_map(|way| [(way.clone(), 0), (way, 1)]) {
+        let (what, other) = (format!("{settings:?}, {gives_up} gives up"), 1 - gives_up);
         let mut pair = World::pair(&[&settings[..], &[("retry_limit", "3")]].concat());
         pair.connect_all();
-        let receive = pair.recv_from(1, Source::from(0), Tag::new(1), 10);
-        let _ = pair.send(0, 9, b"x");
-        while pair.workers[0].stats().peers_gone == 0 {
+        let receive = pair.recv_from(other, Source::from(gives_up), Tag::new(1), 10);
+        let _ = pair.send(gives_up, 9, b"x");
+        while pair.workers[gives_up].stats().peers_gone == 0 {
             pair.clock.advance(10_000);
-            pair.workers[0].progress();
+            pair.workers[gives_up].progress();
         }
-        let error = why(&mut pair, 1, receive);
+        let error = why(&mut pair, other, receive);
         match &error {
-            OpError::GivenUp { peer, why } if *peer == 0 => {
+            OpError::GivenUp { peer, why } if *peer == gives_up => {
                 let is_named = why.contains("IBV_WC_RETRY_EXC_ERR") || what.contains("rdma_cm");
                 assert!(is_named, "{what}: {why}");
             }
-            OpError::PeerGone { peer, .. } if *peer == 0 => assert!(what.contains("rdma_cm"), "{what}"),
+            OpError::PeerGone { peer, .. } if *peer == gives_up => assert!(what.contains("rdma_cm"), "{what}"),
             other => panic!("{what}: {other}"),
         }
-        assert_eq!(pair.workers[1].send_error(0, b"x"), error, "{what}");
+        assert_eq!(pair.workers[other].send_error(gives_up, b"x"), error, "{what}");
         pair.steps(70_000);
         assert_eq!([0, 1].map(|who| pair.workers[who].stats().peers_gone), [1, 1], "{what}");
     }

@@ -616,5 +616,5 @@ fn peers_share_what_is_registered() {
         assert!(world.wait(who, get).expect("it comes").buffer[..] == bytes[at..at + 5000]);
     }
     let there = stats(&mut world, 0);
-    assert!(there.moves_served > 300 && there.unpins > 100, "{there:?}");
+    assert!(there.moves_served > 300 && there.unpins + there.repins > 150, "{there:?}");
 }

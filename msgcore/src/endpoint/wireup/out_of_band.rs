@@ -151,7 +151,10 @@ impl OutOfBand {
             "ask" => self.on_asked(site, from, rest),
             "grant" => self.on_granted(site, from, rest),
             "refuse" => {
-                <Self as Method<L>>::forget(self, site, from);
+                // Where both have asked, the peer's own request may have been answered meanwhile.
+                if self.asked.contains_key(&from) {
+                    <Self as Method<L>>::forget(self, site, from);
+                }
                 let why = match rest {
                     CROSSED => Refusal::Crossed,
                     NO_LOCAL_PORT => Refusal::NoLocalPort,
