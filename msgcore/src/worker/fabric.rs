@@ -56,19 +56,19 @@ impl Fabric {
             fabric.job()?.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
             unconnected.push(qp);
         }
-        fabric.serve_until_all_have_published(Duration::from_secs(config.connect_timeout_s))?;
+        let patience = Duration::from_secs(config.connect_timeout_s);
+        fabric.meet_in_time(patience, "publish their addresses")?;
         for (&peer, qp) in peers.iter().zip(unconnected) {
             let text = fabric.job()?.get(&format!("address/{peer}/{rank}"))?;
             let mut address: Address = text.parse().map_err(|error| WireupError::Address(peer, error))?;
             if is_shared && config.gateway.is_some() {
-                let patience = Duration::from_secs(config.connect_timeout_s);
                 address.mac = station_of(&mut fabric.engine, &address, patience)
                     .map_err(|why| WireupError::Unreachable(address.ip, why))?;
             }
             fabric.queue_pairs[peer] = Some(fabric.engine.connect(qp, &address, &params)?);
         }
         // What is sent to a peer whose queue pair is not up is lost, and comes again only after a timeout.
-        fabric.barrier()?;
+        fabric.meet_in_time(patience, "connect")?;
         Ok(fabric)
     }
 
@@ -76,14 +76,14 @@ impl Fabric {
         self.job.as_mut().ok_or(JobError::Gone)
     }
 
-    /// Waits until every rank has published its addresses, and polls meanwhile: a peer whose port has to ask again for its
-    /// link needs this end's engine for it.
-    fn serve_until_all_have_published(&mut self, patience: Duration) -> Result<(), JobError> {
+    /// Waits until every rank has done so, and polls meanwhile: a peer whose port has to ask again for its link needs this end's
+    /// engine for it.
+    fn meet_in_time(&mut self, patience: Duration, to: &str) -> Result<(), JobError> {
         let (rank, deadline, mut reminder) = (self.rank, Instant::now() + patience, Reminder::start());
         self.serve_until_all_are_here(|job| {
             if let Some(waited) = reminder.due() {
                 let (waited, absent) = (waited.as_secs(), job.absent()?);
-                tracing::warn!("rank {rank} has waited {waited} s for its peers to publish their addresses{absent}");
+                tracing::warn!("rank {rank} has waited {waited} s for its peers to {to}{absent}");
             }
             if Instant::now() < deadline { Ok(()) } else { Err(JobError::Timeout(patience.as_secs())) }
         })

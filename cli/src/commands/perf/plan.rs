@@ -165,11 +165,11 @@ pub(super) fn check(options: &PerfOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Both sides must measure the same, or each would wait for the other. Returns whether packets will carry an ICRC, as
+/// Both sides must measure the same, and be the same release, or each would wait for the other. Returns whether packets will carry an ICRC, as
 /// both also tell each other when they connect.
 pub(super) fn agree(job: &mut Job, config: &Config, plans: &[PerfPlan]) -> Result<bool, Failure> {
     let plans: String = plans.iter().map(PerfPlan::words).collect();
-    let ours = format!("{plans}{}", config.receive_queues());
+    let ours = format!("{plans}{}{}", config.receive_queues(), env!("CARGO_PKG_VERSION"));
     let ours = format!("{:016x}", ours.bytes().fold(0xcbf2_9ce4_8422_2325, fnv));
     job.put(&format!("perf/{}", job.rank()), &format!("{ours} {}", config.icrc))?;
     let theirs = job.get(&format!("perf/{}", 1 - job.rank()))?;
@@ -177,7 +177,7 @@ pub(super) fn agree(job: &mut Job, config: &Config, plans: &[PerfPlan]) -> Resul
     if ours == theirs {
         Ok(config.icrc || peer_icrc != "false")
     } else {
-        let what = "tests, sizes, counts, durations, queue pairs, depths, modes or receive queues";
+        let what = "tests, sizes, counts, durations, queue pairs, depths, modes, receive queues or release";
         Err(Failure::new(format!("the peer was given other {what}")))
     }
 }
