@@ -223,6 +223,9 @@ fn elsewhere(place: Topology, extent: Extent) -> Vec<Cell> {
         cells.push(Cell::new(place, "over udp", format!("{label} {sizes}"), tool));
     };
     ours("latency", latencies, "8", 2_000);
+    ours("latency", latencies, "65536", 200);
+    ours("latency", latencies, "1048576", 20);
+    ours("stream", streams, "8", 10_000);
     ours("stream", streams, "65536", 1_000);
     ours("stream", streams, "1048576", 100);
     // TCP's timeouts are as long as it was measured between namespaces that lose nothing.

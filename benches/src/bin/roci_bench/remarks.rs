@@ -6,8 +6,8 @@ use crate::reading::Topology;
 pub(crate) const LEGEND: &str = "\
     ## How to read the tables\n\n\
     A cell has the median of the rounds, with the least and the most in brackets. `x` is a ratio, the median of the \
-    ratios of single rounds. In tables by size it is the ratio to bare frames: for latency to `raw`, for bandwidth to \
-    `raw, touched`.\n\n\
+    ratios of single rounds. In tables by size it is the ratio to bare frames, unless the chapter says otherwise: for \
+    latency to `raw`, for bandwidth to `raw, touched`.\n\n\
     | row | what it is |\n|---|---|\n\
     | `raw` | bare frames of the port, which are neither checked nor sent again, and whose bytes no processor looks \
     at; `raw, touched`: every byte is written and read |\n\
@@ -61,15 +61,17 @@ const VETH: &str = "\
 
 /// How the rows with jumbo frames came about.
 const JUMBO: &str = "\
-    The same with interfaces whose MTU is 9000, so that a packet of this stack carries 4 KiB. This stack uses UDP sockets. `x` is the \
-    ratio to `raw, over UDP`.\n\n";
+    Two namespaces whose interfaces have an MTU of 9000, so that a packet of this stack carries 4 KiB. This stack uses UDP \
+    sockets. `x` is the ratio to `raw, over UDP`.\n\n";
 
 /// How the rows of two namespaces that lose packets came about.
 const LOSSY: &str = "\
-    The same two namespaces, and each drops at random a part of what arrives (iptables). This stack uses UDP sockets. `x` is the \
+    Two namespaces, each of which drops at random a part of what arrives (iptables). This stack uses UDP sockets. `x` is the \
     ratio to kernel TCP.\n\n\
     - **A packet** is here what the kernel handles as one: up to 64 KiB of TCP's segments, or of this stack's packets.\n\
-    - **A row that is not there** did not end in time: [why](#what-was-not-run).\n\n";
+    - **Latency** is the median, which so few losses hardly move. For libfabric it is the mean, which has every timeout in \
+    it.\n\
+    - **A row that is not there** did not come to its end: [why](#what-was-not-run).\n\n";
 
 /// How the rows between guests came about.
 const GUESTS: &str = "\
@@ -117,7 +119,7 @@ pub(crate) const NOT_THERE: [&str; 5] = [
     "processor time of UCX, libfabric and MPI: their tools print none, and that of whole processes is for the most \
      part their start",
     "UCX, libfabric and MPI under loss on one host and over many connections: their sockets cannot be given a filter, \
-    and their tools have one connection",
+    and their tools have one connection. MPI with jumbo frames and between namespaces that lose packets",
 ];
 
 /// What introduces the rows of a place.
@@ -146,8 +148,8 @@ pub(crate) const fn way(place: Topology) -> &'static str {
         Topology::Vhost => "Over vhost",
         Topology::Veth => "Between namespaces",
         Topology::Jumbo => "With jumbo frames",
-        Topology::Loss01 => "One packet in 1,000 lost",
-        Topology::Loss1 => "One packet in 100 lost",
+        Topology::Loss01 => "With 0.1 % lost",
+        Topology::Loss1 => "With 1 % lost",
         Topology::Guests => "Between guests",
     }
 }

@@ -79,9 +79,9 @@ impl BenchReport<'_> {
         text += remarks::LEGEND;
         text += &self.one_host();
         text += &self.place("Two namespaces", Topology::Veth, Some(figures::NAMESPACES));
-        text += &self.place("Two namespaces with jumbo frames", Topology::Jumbo, None);
-        text += &self.place("Two namespaces that lose one packet in 1,000", Topology::Loss01, None);
-        text += &self.place("Two namespaces that lose one packet in 100", Topology::Loss1, None);
+        text += &self.place("Jumbo frames", Topology::Jumbo, None);
+        text += &self.place("One packet in 1,000 lost", Topology::Loss01, None);
+        text += &self.place("One packet in 100 lost", Topology::Loss1, None);
         text += &self.losses();
         text += &self.connections();
         text += &self.place("Two guests", Topology::Guests, Some(figures::GUESTS));

@@ -194,6 +194,12 @@ const TARGETS: &[Target] = &[
         measured: |run| run.worst_at(Topology::Veth, Metric::Bandwidth, &RXD_SOCKETS, is_long),
         blame: &blames::SOCKETS,
     },
+    Target {
+        what: "the same with jumbo frames: bandwidth of a tagged message, of bare frames, at 64 KiB and 1 MiB",
+        goal: Goal::AtLeast(0.6),
+        measured: |run| run.worst_at(Topology::Jumbo, Metric::Bandwidth, &SOCKETS[..1], is_long),
+        blame: &blames::SOCKETS,
+    },
 ];
 
 fn is_long(at: Point) -> bool {
