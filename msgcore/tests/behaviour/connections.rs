@@ -340,7 +340,7 @@ fn a_rank_that_does_not_answer_is_given_up_in_time() {
     }
 }
 
-/// Rank 0 gives rank 1 up, which has nothing under way and would never notice by itself.
+/// A rank gives the other one up, which has nothing under way and would never notice by itself.
 #[test]
 fn a_rank_that_is_given_up_learns_it_and_its_waits_end() {
     let shared = METHODS.map(|method| queues_of("S,8KiB,64", method, SIDES[0]));

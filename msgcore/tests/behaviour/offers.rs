@@ -605,7 +605,7 @@ fn peers_share_what_is_registered() {
     let bytes = pattern(4 * FIREHOSES * PAGE, 3);
     let (_, _, theirs) = offer(&mut world, 0, &bytes);
     let mut gets = Vec::new();
-    for number in 0..300 {
+    for number in 0..400 {
         for who in 1..4 {
             let room = filled(&world, who, &[0; 5000]);
             let at = (number * 1_103_515 + who * 100) % (bytes.len() - 5000);
@@ -616,5 +616,5 @@ fn peers_share_what_is_registered() {
         assert!(world.wait(who, get).expect("it comes").buffer[..] == bytes[at..at + 5000]);
     }
     let there = stats(&mut world, 0);
-    assert!(there.moves_served > 300 && there.unpins + there.repins > 150, "{there:?}");
+    assert!(there.moves_served > 300 && there.unpins + there.repins > 200, "{there:?}");
 }

@@ -95,7 +95,7 @@ impl<L: Link> Endpoint<L> {
             Err(breach) => self.note_mismatch(id, breach),
         }
         let is_answered = |peer: &mut Peer| matches!(peer.connection.stage(), Stage::Answering | Stage::EarlyTerms);
-        if self.wireup.is_established_by_terms() && self.peers.live_mut(id).is_some_and(is_answered) {
+        if self.wireup.method.is_established_by_terms() && self.peers.live_mut(id).is_some_and(is_answered) {
             self.on_established(id);
         }
         let Self { core, services, peers, .. } = self;

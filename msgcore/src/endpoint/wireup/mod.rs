@@ -113,11 +113,6 @@ impl<L: Link> Wireup<L> {
         })
     }
 
-    /// Whether the terms of a peer that was answered are what says that its queue pairs are up.
-    fn is_established_by_terms(&self) -> bool {
-        self.method.is_established_by_terms()
-    }
-
     /// How long peers may take to answer.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_nanos(self.patience)
