@@ -243,6 +243,7 @@ impl<L: Link> Endpoint<L> {
                 } else {
                     drop(engine.replace_port(index, link, config));
                 }
+                tracing::info!("{id} is reached over a port of this host");
                 self.core.stats.local_ports_opened += 1;
                 self.set_local_port(id, LocalPortState::Met);
             }
