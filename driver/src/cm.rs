@@ -14,7 +14,7 @@ use roci_protocol::wire::cm::{RejReason, ServiceId};
 use roci_protocol::{Pkey, Qpn};
 use thiserror::Error;
 
-use crate::handles::QueuePair;
+use crate::handles::{CmChannel, QueuePair};
 use crate::link::udp::station;
 use crate::neighbour::Unreachable;
 use crate::qp::{ConnectError, QpParams, UnconnectedQp};
@@ -251,6 +251,8 @@ impl Beyond {
 
 /// What the engine keeps for a connection of the connection manager.
 pub(crate) struct CmConnection {
+    /// Where its events go.
+    pub(crate) channel: CmChannel,
     pub(crate) params: QpParams,
     pub(crate) terms: Option<Terms>,
     /// What the peer wants; once connected, what both do.

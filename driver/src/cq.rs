@@ -44,6 +44,10 @@ pub(crate) struct Queue {
     /// Since it was empty last a receive has ended.
     has_receives: bool,
     armed: Option<Notify>,
+    /// Sinks know the work requests of this queue.
+    is_known_to_sinks: bool,
+    /// What ends is offered to sinks: they know it, and no event was asked for.
+    has_sink: bool,
 }
 
 /// Which completions raise an event (`ibv_req_notify_cq`).
@@ -57,7 +61,15 @@ pub enum Notify {
 
 impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::new(), capacity, reserved: 0, has_receives: false, armed: None }
+        Self {
+            entries: VecDeque::new(),
+            capacity,
+            reserved: 0,
+            has_receives: false,
+            armed: None,
+            is_known_to_sinks: true,
+            has_sink: true,
+        }
     }
 
     /// There are places for so many from here on, or for as many as before.
@@ -88,11 +100,19 @@ impl Queue {
     /// Withdraws the request for an event, which was delivered or is no longer wanted.
     pub(crate) fn disarm(&mut self) {
         self.armed = None;
+        self.has_sink = self.is_known_to_sinks;
     }
 
     /// Asks for one event.
     pub(crate) fn arm(&mut self, notify: Notify) {
         self.armed = Some(notify);
+        self.has_sink = false;
+    }
+
+    /// Whether sinks know the work requests of this queue.
+    pub(crate) fn set_known_to_sinks(&mut self, is_known: bool) {
+        self.is_known_to_sinks = is_known;
+        self.has_sink = is_known && self.armed.is_none();
     }
 
     /// Reports an end in the place that was reserved for it; `true` where somebody waits for the event, until
@@ -118,22 +138,23 @@ impl Queue {
         }
     }
 
-    /// Whether no receive waits to be polled for, and no event was asked for.
+    /// Whether a message may be offered to a sink: no receive waits to be polled for, and no event was asked for.
     #[inline]
-    pub(crate) fn has_no_receives(&self) -> bool {
-        !self.has_receives && self.armed.is_none()
+    pub(crate) fn offers_messages(&self) -> bool {
+        !self.has_receives && self.has_sink
     }
 
-    /// Whether nothing waits to be polled for, and no event was asked for.
+    /// Whether memory may be offered to a sink: nothing waits to be polled for, and no event was asked for.
     #[inline]
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.entries.is_empty() && self.armed.is_none()
+    pub(crate) fn offers_memory(&self) -> bool {
+        self.entries.is_empty() && self.has_sink
     }
 
     /// Asserts what holds between any two calls.
     pub(crate) fn check(&self) {
         let has_receives = self.entries.iter().any(|entry| is_receive(entry.operation));
         assert!(self.has_receives || !has_receives, "a receive is among the entries");
+        assert_eq!(self.has_sink, self.is_known_to_sinks && self.armed.is_none(), "what ends is offered to sinks");
         let (entries, reserved, capacity) = (self.entries.len(), self.reserved, self.capacity);
         assert!(entries <= reserved && reserved <= capacity, "{entries} ends, {reserved} reserved of {capacity}");
     }

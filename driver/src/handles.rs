@@ -17,6 +17,10 @@ impl QueuePair {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompletionQueue(pub(crate) usize);
 
+/// An event channel of an engine's connection manager (`rdma_create_event_channel(3)`). The default one is always there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct CmChannel(pub(crate) u32);
+
 /// A shared receive queue of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedReceiveQueue(pub(crate) usize);

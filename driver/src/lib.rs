@@ -132,7 +132,7 @@ pub use engine::{
     PortConfigError, PostError, Sink, WindowView,
 };
 pub use event::Event;
-pub use handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
+pub use handles::{CmChannel, CompletionQueue, QueuePair, SharedReceiveQueue};
 pub use lasting::Lasting;
 pub use mem::{
     AdoptError, Arena, ArenaConfig, ArenaError, Buffer, ForkWatch, HugePage, ListError, MAX_PIECES, MarkPlace,

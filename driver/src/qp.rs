@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::address::Address;
 use crate::event::{Event, Events};
-use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
+use crate::handles::{CmChannel, CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Share;
 use crate::mem::{Buffer, PdId};
 
@@ -41,6 +41,8 @@ pub struct UnconnectedQp {
     pub(crate) shared: Option<SharedReceiveQueue>,
     /// The peer's, where the caller knows it.
     pub(crate) station: Option<MacAddr>,
+    /// Where events of its connection go, should the connection manager make it.
+    pub(crate) channel: CmChannel,
 }
 
 impl UnconnectedQp {
@@ -48,6 +50,12 @@ impl UnconnectedQp {
     #[must_use]
     pub fn toward(self, station: MacAddr) -> Self {
         Self { station: Some(station), ..self }
+    }
+
+    /// The same. Events of the connection that [`Engine::cm_connect`](crate::Engine::cm_connect) makes of it go to `channel`.
+    #[must_use]
+    pub fn reporting_to(self, channel: CmChannel) -> Self {
+        Self { channel, ..self }
     }
 
     /// Whether it is on a port.

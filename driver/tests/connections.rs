@@ -6,7 +6,7 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{
-    CmCallError, CmEvent, CompletionQueue, ConnId, ConnectError, Dialect, Engine, PdId, Pkey, PortConfig,
+    CmCallError, CmChannel, CmEvent, CompletionQueue, ConnId, ConnectError, Dialect, Engine, PdId, Pkey, PortConfig,
     PortConfigError, PortSpace, QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
 use roci_protocol::sim::Faults;
@@ -58,11 +58,18 @@ impl Hosts {
         self.find("an event of the connection manager", |hosts| hosts.ends[who].engine.poll_cm())
     }
 
+    fn event_on(&mut self, who: usize, channel: CmChannel) -> CmEvent {
+        self.find("an event of a channel", |hosts| hosts.ends[who].engine.poll_cm_on(channel))
+    }
+
     fn connect(&mut self, peer: &str) -> ConnId {
+        self.connect_on(CmChannel::default(), SocketAddr::new(peer.parse().expect("an address"), PORT))
+    }
+
+    fn connect_on(&mut self, channel: CmChannel, peer: SocketAddr) -> ConnId {
         let params = self.params[0].clone();
-        let peer = SocketAddr::new(peer.parse().expect("an address"), PORT);
         let Host { engine, pd, cq } = &mut self.ends[0];
-        let mut qp = engine.create_qp(0, *pd, *cq).expect("room");
+        let mut qp = engine.create_qp(0, *pd, *cq).expect("room").reporting_to(channel);
         loop {
             let end = &mut self.ends[0];
             match end.engine.cm_connect(qp, peer, &params, b"from here") {
@@ -371,4 +378,57 @@ fn an_attempt_can_be_given_up_before_and_after_the_reply() {
         hosts.ends[0].engine.cm_disconnect(ours, &[]).expect("it can be given up");
         assert_eq!(hosts.event(0), CmEvent::TimewaitExit { id: ours });
     }
+}
+
+/// Two users share each engine: the events of one user's connections, from the request to the end, go to that user's channel alone.
+#[test]
+fn each_channel_has_the_events_of_its_own_connections() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let other = ServiceId::of_port(PortSpace::Tcp, PORT + 1);
+    let [near, far] = [0, 1].map(|who| hosts.ends[who].engine.cm_create_channel());
+    hosts.ends[1].engine.cm_listen_on(far, other).expect("room");
+    assert!(hosts.ends[1].engine.cm_listen(other).is_err(), "a service has one listener");
+
+    let to_other = SocketAddr::new("10.0.0.2".parse().expect("an address"), PORT + 1);
+    let asked = hosts.connect_on(near, to_other);
+    let CmEvent::Request { id, place, .. } = hosts.event_on(1, far) else { panic!("a request is due") };
+    let Host { engine, pd, cq } = &mut hosts.ends[1];
+    let qp = engine.create_qp(place.0, *pd, *cq).expect("room");
+    engine.cm_prepare(id, qp, &hosts.params[1]).expect("a good queue pair");
+    engine.cm_accept(id, b"").expect("prepared");
+    let CmEvent::Replied { id: granted, qp, .. } = hosts.event_on(0, near) else { panic!("an answer is due") };
+    assert_eq!(granted, asked);
+    hosts.ends[0].engine.cm_confirm(granted).expect("granted");
+    assert!(matches!(hosts.event_on(0, near), CmEvent::Established { id: its, .. } if its == asked));
+    assert!(matches!(hosts.event_on(1, far), CmEvent::Established { id: its, .. } if its == id));
+    // The other two have a connection of their own meanwhile.
+    hosts.connect("10.0.0.2");
+    let (plain, _) = hosts.accept();
+    assert!(matches!(hosts.event(0), CmEvent::Replied { .. }));
+    assert_eq!([0, 1].map(|who| hosts.ends[who].engine.poll_cm()), [None, None]);
+
+    hosts.ends[1].engine.cm_destroy_channel(far);
+    assert!(matches!(hosts.event_on(0, near), CmEvent::Disconnected { id, .. } if id == asked));
+    assert_eq!(hosts.ends[0].engine.qp_state(qp), Some(State::Error));
+    hosts.steps(10);
+    assert_eq!([CmChannel::default(), far].map(|channel| hosts.ends[1].engine.poll_cm_on(channel)), [None, None]);
+    hosts.ends[1].engine.cm_disconnect(plain, b"").expect("it goes on until now");
+    hosts.connect_on(near, to_other);
+    assert!(matches!(hosts.event_on(0, near), CmEvent::Rejected { reason: RejReason::INVALID_SERVICE_ID, .. }));
+    hosts.ends[1].engine.cm_listen(other).expect("the service is free again");
+}
+
+/// A request has come, and its channel is destroyed before the event is polled: the request is refused.
+#[test]
+fn a_request_for_a_channel_that_is_gone_is_refused() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let other = ServiceId::of_port(PortSpace::Tcp, PORT + 1);
+    let far = hosts.ends[1].engine.cm_create_channel();
+    hosts.ends[1].engine.cm_listen_on(far, other).expect("room");
+    let to_other = SocketAddr::new("10.0.0.2".parse().expect("an address"), PORT + 1);
+    hosts.connect_on(CmChannel::default(), to_other);
+    hosts.steps(10);
+    hosts.ends[1].engine.cm_destroy_channel(far);
+    assert!(matches!(hosts.event(0), CmEvent::Rejected { .. }));
+    assert_eq!(hosts.ends[1].engine.poll_cm_on(far), None);
 }

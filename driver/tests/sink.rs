@@ -126,6 +126,27 @@ fn nothing_is_taken_from_who_waits_for_an_event() {
 }
 
 #[test]
+fn nothing_is_taken_from_a_queue_that_the_sink_does_not_know() {
+    let mut wire = with_receives();
+    let cq = wire.ends[1].cq;
+    wire.ends[1].engine.offer_to_sinks(cq, false);
+    send(&mut wire, 1);
+    assert_eq!(poll_into(&mut wire, &[1]), []);
+    assert_eq!(received(&mut wire), [1]);
+    // Nor once an event that was asked for has come.
+    wire.ends[1].engine.request_notify(cq, Notify::Any);
+    send(&mut wire, 2);
+    assert_eq!(poll_into(&mut wire, &[2]), []);
+    assert_eq!(received(&mut wire), [2]);
+    send(&mut wire, 3);
+    assert_eq!(poll_into(&mut wire, &[3]), []);
+    assert_eq!(received(&mut wire), [3]);
+    wire.ends[1].engine.offer_to_sinks(cq, true);
+    send(&mut wire, 4);
+    assert_eq!(poll_into(&mut wire, &[4]), [4]);
+}
+
+#[test]
 fn immediate_data_and_longer_messages_fill_their_receives() {
     let mut wire = with_receives();
     for round in 0..2 {

@@ -10,7 +10,7 @@ use super::post_error::check_kind;
 use super::{Engine, PostError};
 use crate::Refused;
 use crate::address::Address;
-use crate::handles::{CompletionQueue, QueuePair, SharedReceiveQueue};
+use crate::handles::{CmChannel, CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
 use crate::qp::ConnectError;
@@ -35,7 +35,18 @@ impl<L: Link> Engine<L> {
         let interface = &self.ports[port].interfaces[address];
         let (ip, vlan) = (interface.ip, interface.vlan);
         let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
-        Ok(UnconnectedQp { qp, port, ip, vlan, pd, cq, psn, shared: None, station: None })
+        Ok(UnconnectedQp {
+            qp,
+            port,
+            ip,
+            vlan,
+            pd,
+            cq,
+            psn,
+            shared: None,
+            station: None,
+            channel: CmChannel::default(),
+        })
     }
 
     /// Lets the queue pair take its receives from `srq`, which must complete to the queue pair's completion queue.

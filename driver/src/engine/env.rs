@@ -142,7 +142,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     #[inline]
     fn offer(&mut self, wr_id: u64, message: &[u8]) -> bool {
         // A message must not overtake one that waits in the completion queue.
-        self.completions.queue.has_no_receives() && self.sink.take(wr_id, message)
+        self.completions.queue.offers_messages() && self.sink.take(wr_id, message)
     }
 
     #[inline]
@@ -207,7 +207,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     #[inline]
     fn take_back(&mut self, wr_id: u64, operation: Operation, memory: Buffer) -> Option<Buffer> {
         // Ends keep their order: no other may wait to be polled for.
-        if !self.completions.queue.is_at_rest() {
+        if !self.completions.queue.offers_memory() {
             return Some(memory);
         }
         let left = self.sink.take_back(wr_id, operation, memory);

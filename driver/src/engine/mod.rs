@@ -189,6 +189,12 @@ impl<L: Link> Engine<L> {
         self.cqs[cq.0].arm(notify);
     }
 
+    /// Says whether the sink of [`Engine::poll_into`] is offered what would complete in this queue; it is, unless this says otherwise.
+    /// Where several users share an engine, one user's sink does not know the other's names (`wr_id`).
+    pub fn offer_to_sinks(&mut self, cq: CompletionQueue, is_offered: bool) {
+        self.cqs[cq.0].set_known_to_sinks(is_offered);
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()

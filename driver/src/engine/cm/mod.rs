@@ -13,7 +13,7 @@ use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 
 use super::Engine;
 use crate::cm::{Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, TagSender};
-use crate::handles::QueuePair;
+use crate::handles::{CmChannel, QueuePair};
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
 use crate::qp::{QpParams, UnconnectedQp};
@@ -27,12 +27,34 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// The service is listened on already, or too many are.
     pub fn cm_listen(&mut self, service: ServiceId) -> Result<(), cm::ListenError> {
-        self.cm.machine.listen(service)
+        self.cm_listen_on(CmChannel::default(), service)
+    }
+
+    /// The same. Events of these connections go to `channel`.
+    ///
+    /// # Errors
+    /// As for [`Engine::cm_listen`].
+    pub fn cm_listen_on(&mut self, channel: CmChannel, service: ServiceId) -> Result<(), cm::ListenError> {
+        self.cm.listen(channel, service)
     }
 
     /// Takes no more connections for `service`; `false` where it took none.
     pub fn cm_unlisten(&mut self, service: ServiceId) -> bool {
-        self.cm.machine.unlisten(service)
+        self.cm.unlisten(service)
+    }
+
+    /// Makes a channel, whose events [`Engine::poll_cm_on`] returns: so several users of one engine have one each.
+    pub fn cm_create_channel(&mut self) -> CmChannel {
+        self.cm.create_channel()
+    }
+
+    /// Destroys a channel. Its services, its connections and the attempts to make some end with it: each peer is notified, and no event
+    /// reports it here.
+    pub fn cm_destroy_channel(&mut self, channel: CmChannel) {
+        for id in self.cm.close_channel(channel) {
+            // Where it has ended meanwhile there is nothing to end.
+            let _ = self.cm_disconnect(id, &[]);
+        }
     }
 
     /// Asks `peer` for a connection of `qp`. Its port names the service (`RDMA_PS_TCP`), as for `rdma_resolve_addr`, and is no
@@ -68,7 +90,8 @@ impl<L: Link> Engine<L> {
         match self.cm.machine.connect(now, way, request) {
             Ok(id) => {
                 let (params, beyond) = (params.clone(), Beyond::NOTHING);
-                let attempt = CmConnection { params, terms: None, beyond, half: Half::Unconnected(qp) };
+                let channel = qp.channel;
+                let attempt = CmConnection { channel, params, terms: None, beyond, half: Half::Unconnected(qp) };
                 self.cm.attempts.insert(id, attempt);
                 self.serve_cm();
                 Ok(id)
@@ -87,7 +110,7 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmError::UnknownConnection.into());
         };
-        let (terms, beyond) = (attempt.terms, attempt.beyond.with(Beyond::wanted(params)));
+        let (channel, terms, beyond) = (attempt.channel, attempt.terms, attempt.beyond.with(Beyond::wanted(params)));
         let is_absent = matches!(attempt.half, Half::Absent);
         let Some(terms) = terms.filter(|_| is_absent) else {
             self.discard_qp(qp);
@@ -99,7 +122,7 @@ impl<L: Link> Engine<L> {
         }
         let connected = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
         let (params, half) = (params.clone(), Half::Connected(connected));
-        self.cm.attempts.insert(id, CmConnection { params, terms: Some(terms), beyond, half });
+        self.cm.attempts.insert(id, CmConnection { channel, params, terms: Some(terms), beyond, half });
         Ok(connected)
     }
 
@@ -109,7 +132,8 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// The connection is over, or was not prepared; or there is too much private data.
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp) }) = self.cm.attempts.get(&id) else {
+        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp), .. }) = self.cm.attempts.get(&id)
+        else {
             return Err(CmCallError::NotPrepared);
         };
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
@@ -218,7 +242,13 @@ impl<L: Link> Engine<L> {
 
     /// The next thing that happened to a connection. [`Engine::poll`] makes it happen.
     pub fn poll_cm(&mut self) -> Option<CmEvent> {
-        let event = self.cm.next_event();
+        self.poll_cm_on(CmChannel::default())
+    }
+
+    /// The next event of a channel. Channels share one queue of bounded length: a channel that is never polled fills it, and then no
+    /// channel has new connections.
+    pub fn poll_cm_on(&mut self, channel: CmChannel) -> Option<CmEvent> {
+        let event = self.cm.next_event(channel);
         if event.is_some() {
             // There is room for another.
             self.serve_cm();

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::cm::{Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
 use crate::engine::connection::source_port;
 use crate::engine::poll::ECN;
-use crate::handles::QueuePair;
+use crate::handles::{CmChannel, QueuePair};
 use crate::link::{Full, Link};
 use crate::neighbour::Interface;
 use crate::qp::QpParams;
@@ -87,17 +87,9 @@ impl<L: Link> Engine<L> {
     }
 
     fn on_cm_event(&mut self, event: &cm::ConnectionEvent) {
+        let channel = self.channel_of_event(event);
         let reported = match *event {
-            cm::ConnectionEvent::Request { id, service, remote, source, private_data, .. } => {
-                let Some(way) = self.cm.machine.route(id) else { return };
-                let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
-                let (params, half) = (QpParams::default(), Half::Absent);
-                let attempt = CmConnection { params, terms: Some(remote), beyond, half };
-                self.cm.attempts.insert(id, attempt);
-                let place = (way.port, way.address);
-                let station = way.mac;
-                Some(CmEvent::Request { id, service, place, terms: remote, source, station, private_data })
-            }
+            cm::ConnectionEvent::Request { .. } => self.on_request(channel, event),
             cm::ConnectionEvent::Reply { id, remote, private_data } => self.on_reply(id, remote, private_data),
             cm::ConnectionEvent::Established { id } => self.cm.qp_of(id).map(|qp| CmEvent::Established { id, qp }),
             cm::ConnectionEvent::Rejected { id, reason, private_data } => {
@@ -121,7 +113,39 @@ impl<L: Link> Engine<L> {
             cm::ConnectionEvent::SidrResolved { id, qpn, qkey } => Some(CmEvent::ServiceResolved { id, qpn, qkey }),
             cm::ConnectionEvent::SidrFailed { id, failure } => Some(CmEvent::ServiceFailed { id, failure }),
         };
-        self.cm.report(reported);
+        self.cm.report(channel, reported);
+    }
+
+    /// A peer asks for a connection.
+    fn on_request(&mut self, channel: CmChannel, request: &cm::ConnectionEvent) -> Option<CmEvent> {
+        let &cm::ConnectionEvent::Request { id, service, remote, source, private_data, .. } = request else {
+            return None;
+        };
+        if !self.cm.is_open(channel) {
+            // The service is gone. The request was there a moment ago, so it can be refused.
+            let _ = self.cm.machine.reject(self.now(), id, RejReason::INVALID_SERVICE_ID, &[]);
+            return None;
+        }
+        let way = self.cm.machine.route(id)?;
+        let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
+        let (params, half) = (QpParams::default(), Half::Absent);
+        self.cm.attempts.insert(id, CmConnection { channel, params, terms: Some(remote), beyond, half });
+        let (place, station) = ((way.port, way.address), way.mac);
+        Some(CmEvent::Request { id, service, place, terms: remote, source, station, private_data })
+    }
+
+    /// The channel that an event goes to. Questions for datagram services have the default one.
+    fn channel_of_event(&self, event: &cm::ConnectionEvent) -> CmChannel {
+        match *event {
+            cm::ConnectionEvent::Request { service, .. } => self.cm.channel_of_service(service),
+            cm::ConnectionEvent::Reply { id, .. }
+            | cm::ConnectionEvent::Established { id }
+            | cm::ConnectionEvent::Rejected { id, .. }
+            | cm::ConnectionEvent::Unreachable { id }
+            | cm::ConnectionEvent::Disconnected { id, .. }
+            | cm::ConnectionEvent::TimewaitExit { id } => self.cm.channel_of(id),
+            cm::ConnectionEvent::SidrResolved { .. } | cm::ConnectionEvent::SidrFailed { .. } => CmChannel::default(),
+        }
     }
 
     /// The peer's terms are known: the queue pair is connected.
@@ -146,7 +170,7 @@ impl<L: Link> Engine<L> {
                 return Some(CmEvent::Failed { id, error });
             }
         };
-        self.cm.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, params: attempt.params });
+        self.cm.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, ..attempt });
         joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
     }
 

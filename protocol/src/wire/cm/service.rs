@@ -23,7 +23,7 @@ impl PortSpace {
 }
 
 /// Who should answer a REQ or a SIDR_REQ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
