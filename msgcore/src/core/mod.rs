@@ -8,6 +8,7 @@ pub(crate) mod breach;
 pub(crate) mod by_message;
 pub(crate) mod completion;
 pub(crate) mod credits;
+pub(crate) mod exposed_keys;
 pub(crate) mod in_flight;
 pub(crate) mod lane;
 pub(crate) mod no_connection;
@@ -36,6 +37,7 @@ use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
 use roci_protocol::Histogram;
 
 use self::by_message::AwaitedReplies;
+use self::exposed_keys::ExposedKeys;
 use self::ready::Ready;
 use self::receive_buffers::ReceiveBuffers;
 use self::regions::OpenRegions;
@@ -54,6 +56,8 @@ pub(crate) struct Core<L: Link> {
     pub(crate) receives: ReceiveBuffers,
     pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) regions: OpenRegions,
+    /// Keys that the application has chosen. Apart, because few endpoints have any.
+    pub(crate) keys: Box<ExposedKeys>,
     pub(crate) ready: Ready,
     /// Transfers that have left by message.
     pub(crate) awaited: AwaitedReplies,

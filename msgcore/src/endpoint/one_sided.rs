@@ -2,7 +2,7 @@
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, UserMemory};
-use roci_protocol::msg::ActiveKind;
+use roci_protocol::msg::{ActiveKind, Message};
 
 use super::Endpoint;
 use super::dispatch::end_one_sided;
@@ -33,12 +33,12 @@ impl<L: Link> Endpoint<L> {
         buffer: Buffer,
         access: RemoteAccess,
     ) -> Result<Segment, Refused<Option<Buffer>>> {
-        if self.services.rma.keys.is_taken(key) {
+        if self.core.keys.is_taken(key) {
             return Err(Refused::new(CallError::KeyTaken(key), Some(buffer)));
         }
         match open_to_peers(&mut self.core.engine, self.core.pd, buffer, base, access) {
             Ok(region) => {
-                self.services.rma.keys.insert(key, region.rkey());
+                self.core.keys.insert(key, region.rkey());
                 Ok(Segment(region))
             }
             Err(refused) => Err(Refused::new(refused.why, Some(refused.given))),
@@ -69,17 +69,22 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
         self.check_process()?;
         let buffer = self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)?;
-        if let Some((message, peers)) = self.services.rma.keys.remove(segment.0.rkey()) {
-            let Self { core, services, peers: table, .. } = self;
-            for peer in peers {
-                if let Some(peer) = table.live_mut(peer) {
-                    peer.queue_control(message);
-                    advance(core, services, peer);
-                }
-            }
-            self.settle();
+        if let Some(key) = self.core.keys.remove(segment.0.rkey()) {
+            self.announce_withdrawn(key);
         }
         Ok(buffer)
+    }
+
+    /// What a chosen key stood for was withdrawn: peers that remember the key learn of it.
+    fn announce_withdrawn(&mut self, key: u64) {
+        let Self { core, services, peers, .. } = self;
+        for peer in services.rma.keys.take_known_to(key) {
+            if let Some(peer) = peers.live_mut(peer) {
+                peer.queue_control(Message::KeyGone { key });
+                advance(core, services, peer);
+            }
+        }
+        self.settle();
     }
 
     /// Copies bytes out of a segment.

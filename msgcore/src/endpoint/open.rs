@@ -126,6 +126,7 @@ impl<L: Link> Endpoint<L> {
                 memory / FLOOR_SHARE,
             ),
             regions: OpenRegions::new(config.ndreg_entries),
+            keys: Box::default(),
             ready: Ready::default(),
             awaited: AwaitedReplies::default(),
             terms,

@@ -33,16 +33,9 @@ const DENIALS: u8 = 2;
 /// Keys that were chosen, here and at peers.
 #[derive(Default)]
 pub(crate) struct RequestedKeys {
-    /// This end's, and what they stand for.
-    own: HashMap<u64, OwnKey>,
-    chosen: HashMap<Rkey, u64>,
+    /// This end's, and the peers that remember them, which learn of their end in an order that replays.
+    known_to: HashMap<u64, BTreeSet<PeerId>>,
     at_peers: HashMap<(PeerId, u64), KeyAtPeer>,
-}
-
-/// What a key of this end's stands for, and the peers that remember it, which learn of its end in an order that replays.
-struct OwnKey {
-    rkey: Rkey,
-    known_to: BTreeSet<PeerId>,
 }
 
 /// What is known of a key that a peer has chosen.
@@ -67,38 +60,16 @@ pub(super) struct Requested {
 }
 
 impl RequestedKeys {
-    /// Whether this end has exposed memory under a key.
-    pub(crate) fn is_taken(&self, requested: u64) -> bool {
-        self.own.contains_key(&requested)
+    /// A key of this end's stands for nothing any more. Returns the peers that remember it.
+    pub(crate) fn take_known_to(&mut self, requested: u64) -> BTreeSet<PeerId> {
+        self.known_to.remove(&requested).unwrap_or_default()
     }
 
-    /// This end has exposed memory under a key that is not taken.
-    pub(crate) fn insert(&mut self, requested: u64, rkey: Rkey) {
-        let is_first = self.own.insert(requested, OwnKey { rkey, known_to: BTreeSet::new() }).is_none();
-        let is_only = self.chosen.insert(rkey, requested).is_none();
-        assert!(is_first && is_only, "a key stands for one segment, and a segment has one");
-    }
-
-    /// This end has withdrawn memory, under whatever key it was exposed. Returns the message for the peers that remember one which was
-    /// chosen, and those.
-    pub(crate) fn remove(&mut self, rkey: Rkey) -> Option<(Message, BTreeSet<PeerId>)> {
-        let key = self.chosen.remove(&rkey)?;
-        let own = self.own.remove(&key).expect("it stands for the segment");
-        Some((Message::KeyGone { key }, own.known_to))
-    }
-
-    /// Returns what a key of this end's stands for.
-    pub(super) fn own(&self, requested: u64) -> Option<Rkey> {
-        self.own.get(&requested).map(|own| own.rkey)
-    }
-
-    /// A peer asks what a key of this end's stands for.
-    fn on_find_key(&mut self, peer: &mut Peer, key: u64) {
-        let own = self.own.get_mut(&key);
-        let rkey = own.map(|own| {
-            own.known_to.insert(peer.id);
-            own.rkey
-        });
+    /// A peer asks what a key of this end's stands for, and remembers the answer.
+    fn on_find_key(&mut self, peer: &mut Peer, key: u64, rkey: Option<Rkey>) {
+        if rkey.is_some() {
+            self.known_to.entry(key).or_default().insert(peer.id);
+        }
         peer.queue_control(Message::KeyFound { key, rkey });
     }
 
@@ -147,9 +118,10 @@ impl RequestedKeys {
     /// A peer is gone.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.at_peers.retain(|(of, _), _| *of != peer);
-        for own in self.own.values_mut() {
-            own.known_to.remove(&peer);
-        }
+        self.known_to.retain(|_, known_to| {
+            known_to.remove(&peer);
+            !known_to.is_empty()
+        });
     }
 }
 
@@ -203,7 +175,7 @@ impl RmaService {
         message: Message,
     ) -> Result<(), Breach> {
         match message {
-            Message::FindKey { key } => self.keys.on_find_key(peer, key),
+            Message::FindKey { key } => self.keys.on_find_key(peer, key, core.keys.find(key)),
             Message::KeyFound { key, rkey } => self.on_key_found(core, peer, key, rkey)?,
             Message::KeyGone { key } => self.keys.forget_known(peer.id, key),
             other => unreachable!("it is no message of keys: {other:?}"),
@@ -282,18 +254,5 @@ mod tests {
         assert!(keys.take_waiting(second, 7).is_some() && keys.take_waiting(first, 2 * REMEMBERED as u64).is_none());
         keys.forget(first);
         assert!(keys.at_peers.is_empty());
-    }
-
-    #[test]
-    fn a_key_is_its_segments_until_that_is_withdrawn() {
-        let mut keys = RequestedKeys::default();
-        keys.insert(u64::MAX, Rkey(3));
-        keys.insert(0, Rkey(4));
-        assert_eq!((keys.own(u64::MAX), keys.own(0), keys.own(1)), (Some(Rkey(3)), Some(Rkey(4)), None));
-        assert!(keys.remove(Rkey(5)).is_none(), "it was exposed under no such key");
-        let (message, peers) = keys.remove(Rkey(3)).expect("it was");
-        assert_eq!((message, peers.len()), (Message::KeyGone { key: u64::MAX }, 0));
-        assert!(!keys.is_taken(u64::MAX) && keys.is_taken(0));
-        keys.insert(u64::MAX, Rkey(3));
     }
 }
