@@ -14,6 +14,7 @@ use crate::endpoint::strangers::InsertError;
 use crate::services::stream::StreamError;
 use crate::worker::alone::ExchangeError;
 use crate::worker::closing::CloseError;
+use crate::worker::domain::DomainError;
 use crate::worker::flush::FlushError;
 use crate::worker::wireup_error::WireupError;
 
@@ -22,6 +23,7 @@ debug_as_sentence!(
     Breach,
     CallError,
     CloseError,
+    DomainError,
     ConfigError,
     ExchangeError,
     FlushError,

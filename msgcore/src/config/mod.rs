@@ -179,6 +179,15 @@ impl Config {
         if is_asked_for { self } else { Self { device: "udp".into(), ..self } }
     }
 
+    /// The same, for a process that is in no job: it connects by RDMA-CM, where nothing else was asked for.
+    pub(crate) fn for_strangers(&self) -> Self {
+        let mut config = self.clone().for_several_hosts();
+        if config.origin("connect_method") == Origin::Default {
+            config.connect_method = ConnectMethod::RdmaCm;
+        }
+        config
+    }
+
     /// Whether knobs contradict each other, as far as one end alone can tell.
     pub fn check(&self) -> Result<(), ConfigError> {
         let most = self.ack_timeout_max_us;

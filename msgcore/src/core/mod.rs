@@ -32,12 +32,13 @@ pub(crate) mod tx;
 pub(crate) mod unexpected_limit;
 pub(crate) mod vbuf;
 
+use std::mem;
+
 use roci_driver::link::Link;
 use roci_driver::{ArenaError, Buffer, CompletionQueue, Engine, PdId};
 use roci_protocol::Histogram;
 
 use self::by_message::AwaitedReplies;
-use self::exposed_keys::ExposedKeys;
 use self::ready::Ready;
 use self::receive_buffers::ReceiveBuffers;
 use self::regions::OpenRegions;
@@ -46,18 +47,16 @@ use self::terms::LocalTerms;
 use self::unexpected_limit::UnexpectedBudget;
 use self::vbuf::Pool;
 
-/// What all peers share. Each part owns its invariant.
+/// What all peers share. Each part owns its invariant. The first four belong to the domain, the others ([`OwnCore`]) to the endpoint.
 pub(crate) struct Core<L: Link> {
     pub(crate) engine: Engine<L>,
     pub(crate) pd: PdId,
-    pub(crate) cq: CompletionQueue,
     /// Send buffers, by lane.
     pub(crate) send_pools: Vec<Pool>,
+    pub(crate) regions: OpenRegions,
+    pub(crate) cq: CompletionQueue,
     pub(crate) receives: ReceiveBuffers,
     pub(crate) unexpected_budget: UnexpectedBudget,
-    pub(crate) regions: OpenRegions,
-    /// Keys that the application has chosen. Apart, because few endpoints have any.
-    pub(crate) keys: Box<ExposedKeys>,
     pub(crate) ready: Ready,
     /// Transfers that have left by message.
     pub(crate) awaited: AwaitedReplies,
@@ -67,7 +66,34 @@ pub(crate) struct Core<L: Link> {
     pub(crate) message_sizes: Histogram,
 }
 
+/// What a core has for one endpoint: everything but what the endpoints of a domain share.
+pub(crate) struct OwnCore {
+    pub(crate) cq: CompletionQueue,
+    pub(crate) receives: ReceiveBuffers,
+    pub(crate) unexpected_budget: UnexpectedBudget,
+    pub(crate) ready: Ready,
+    pub(crate) awaited: AwaitedReplies,
+    pub(crate) terms: LocalTerms,
+    pub(crate) stats: WorkerStats,
+    pub(crate) message_sizes: Histogram,
+}
+
 impl<L: Link> Core<L> {
+    /// Exchanges what one endpoint has for what another has. Sinks take what is the new one's from here on.
+    pub(crate) fn exchange(&mut self, own: &mut OwnCore) {
+        let Self { engine, cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes, .. } = self;
+        engine.offer_to_sinks(*cq, false);
+        engine.offer_to_sinks(own.cq, true);
+        mem::swap(cq, &mut own.cq);
+        mem::swap(receives, &mut own.receives);
+        mem::swap(unexpected_budget, &mut own.unexpected_budget);
+        mem::swap(ready, &mut own.ready);
+        mem::swap(awaited, &mut own.awaited);
+        mem::swap(terms, &mut own.terms);
+        mem::swap(stats, &mut own.stats);
+        mem::swap(message_sizes, &mut own.message_sizes);
+    }
+
     /// Returns the free bytes of the arena.
     pub(crate) fn free_bytes(&self) -> usize {
         self.engine.arena().free_bytes()

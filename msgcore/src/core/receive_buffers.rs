@@ -61,6 +61,11 @@ impl ReceiveBuffers {
         self.shared[lane].is_some()
     }
 
+    /// Returns the queue of the receives that all peers share, where they do.
+    pub(crate) fn srq(&self, lane: usize) -> Option<SharedReceiveQueue> {
+        self.shared[lane].map(|shared| shared.srq)
+    }
+
     /// Whether somewhere a receive lacks a vbuf.
     pub(crate) fn are_missing(&self) -> bool {
         self.are_missing

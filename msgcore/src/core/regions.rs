@@ -1,21 +1,25 @@
-//! Memory that is open to peers: registered for one operation, under a key that dies with it.
+//! Memory that is open to peers: registered for one operation, under a key that dies with it; or exposed for as long as the application
+//! says, maybe under a key of its choice.
 
 use roci_driver::link::Link;
 use roci_driver::{Access, Buffer, MemoryRegion, Refused};
 
 use super::Core;
+use super::exposed_keys::ExposedKeys;
 
-/// How many regions are open, of those that may be.
+/// How many regions are open for operations, of those that may be; and the keys of what is exposed.
 #[derive(Debug)]
 pub(crate) struct OpenRegions {
     open: usize,
     limit: usize,
+    /// Keys that the application has chosen. Apart, because few endpoints have any.
+    pub(crate) chosen: Box<ExposedKeys>,
 }
 
 impl OpenRegions {
     /// At most `limit` regions at a time.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { open: 0, limit }
+        Self { open: 0, limit, chosen: Box::default() }
     }
 
     /// How many are open.

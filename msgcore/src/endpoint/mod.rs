@@ -14,6 +14,7 @@ mod keepalive;
 pub(crate) mod locality;
 mod one_sided;
 mod open;
+pub(crate) mod parked;
 mod progress;
 pub(crate) mod receiving;
 mod sending;
@@ -47,7 +48,7 @@ use crate::services::tag::receive::Met;
 use crate::services::tag::send::SendOptions;
 use crate::{Source, Tag};
 
-pub(crate) use open::{Neighbourhood, Parts};
+pub(crate) use open::{Identity, Neighbourhood, Parts};
 
 /// One end of all conversations.
 pub(crate) struct Endpoint<L: Link> {

@@ -33,12 +33,12 @@ impl<L: Link> Endpoint<L> {
         buffer: Buffer,
         access: RemoteAccess,
     ) -> Result<Segment, Refused<Option<Buffer>>> {
-        if self.core.keys.is_taken(key) {
+        if self.core.regions.chosen.is_taken(key) {
             return Err(Refused::new(CallError::KeyTaken(key), Some(buffer)));
         }
         match open_to_peers(&mut self.core.engine, self.core.pd, buffer, base, access) {
             Ok(region) => {
-                self.core.keys.insert(key, region.rkey());
+                self.core.regions.chosen.insert(key, region.rkey());
                 Ok(Segment(region))
             }
             Err(refused) => Err(Refused::new(refused.why, Some(refused.given))),
@@ -65,18 +65,16 @@ impl<L: Link> Endpoint<L> {
         if self.is_forked() { Err(CallError::Forked) } else { Ok(()) }
     }
 
-    /// Withdraws memory from peers.
-    pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
+    /// Withdraws memory from peers. Returns it, and the key that was chosen for it, if one was: [`Endpoint::announce_withdrawn`] is due at
+    /// each endpoint of the domain.
+    pub(crate) fn withdraw(&mut self, segment: Segment) -> Result<(Buffer, Option<u64>), CallError> {
         self.check_process()?;
         let buffer = self.core.engine.deregister(segment.0).ok_or(CallError::NoSegment)?;
-        if let Some(key) = self.core.keys.remove(segment.0.rkey()) {
-            self.announce_withdrawn(key);
-        }
-        Ok(buffer)
+        Ok((buffer, self.core.regions.chosen.remove(segment.0.rkey())))
     }
 
     /// What a chosen key stood for was withdrawn: peers that remember the key learn of it.
-    fn announce_withdrawn(&mut self, key: u64) {
+    pub(crate) fn announce_withdrawn(&mut self, key: u64) {
         let Self { core, services, peers, .. } = self;
         for peer in services.rma.keys.take_known_to(key) {
             if let Some(peer) = peers.live_mut(peer) {

@@ -12,10 +12,10 @@ use super::address::EndpointAddress;
 use super::address_book::AddressBook;
 use super::keepalive::Keepalive;
 use super::locality::{LocalMeans, Locality};
+use super::parked::{ParkedEndpoint, Premises};
 use super::strangers::{LeavingPeers, completions_of};
 use super::wireup::{LanePlan, NoWireup, Wireup};
 use crate::config::{Config, UNEXPECTED_SHARE};
-use crate::core::Core;
 use crate::core::by_message::AwaitedReplies;
 use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
@@ -26,6 +26,7 @@ use crate::core::stats::WorkerStats;
 use crate::core::terms::{LocalTerms, NO_RANK};
 use crate::core::unexpected_limit::UnexpectedBudget;
 use crate::core::vbuf::Pool;
+use crate::core::{Core, OwnCore};
 use crate::receive_queues::{Kind, ReceiveQueue, ReceiveQueues};
 use crate::services::Services;
 use crate::services::am::AmService;
@@ -42,11 +43,16 @@ const FLOOR_SHARE: usize = 16;
 /// Retries where receives are shared: a peer comes again until there is one.
 const FOR_EVER: Option<u32> = None;
 
-/// What an endpoint stands on: an engine with open ports.
+/// What an endpoint is made of: an engine with open ports, and what says which endpoint it is.
 pub(crate) struct Parts<L: Link> {
     pub(crate) engine: Engine<L>,
     /// The domain of all queue pairs.
     pub(crate) pd: PdId,
+    pub(crate) identity: Identity<L>,
+}
+
+/// Which of the endpoints on an engine one is, and how it meets its peers.
+pub(crate) struct Identity<L: Link> {
     pub(crate) neighbourhood: Neighbourhood,
     /// All peers are behind the first port. Otherwise each has its own, in the order of slots.
     pub(crate) is_shared_port: bool,
@@ -101,50 +107,40 @@ impl<L: Link> Endpoint<L> {
     /// # Errors
     /// The configuration wants connections that cannot be made so.
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
-        let Parts { mut engine, pd, neighbourhood, is_shared_port, local, params, requests } = parts;
-        let memory = engine.arena().free_bytes();
-        let queues = config.receive_queues_for(neighbourhood.planned(config));
-        let peers = neighbourhood.peers();
-        let (cq, shared) = create_queues(&mut engine, &queues, peers.slots());
-        let plans = plans(params, &queues, &shared);
-        let ports = (is_shared_port, Locality::with(local));
-        let wireup = Wireup::open(config, &mut engine, neighbourhood.book(), ports, plans)?;
-        let pool = |limit: usize| {
-            let of_queue = |queue: &ReceiveQueue| Pool::new(queue.size, config.vbuf_secondary_pool, limit);
-            queues.iter().map(of_queue).collect::<Vec<_>>()
-        };
-        let (send_pools, receive_pools, rules) = (pool(config.vbuf_max), pool(usize::MAX), config.rules());
-        let terms = local_terms(config, &peers, rules.ours);
+        let Parts { mut engine, pd, identity } = parts;
+        let state = ParkedEndpoint::open(config, &mut engine, identity, None)?;
+        let ParkedEndpoint { core: own, peers, services, wireup, keepalive, events, leaving, calls } = state;
+        let OwnCore { cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes } = own;
         let core = Core {
             engine,
             pd,
-            cq,
-            send_pools,
-            receives: ReceiveBuffers::new(queues, receive_pools, shared),
-            unexpected_budget: UnexpectedBudget::new(
-                config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
-                memory / FLOOR_SHARE,
-            ),
+            send_pools: pools(&receives.queues, config, config.vbuf_max),
             regions: OpenRegions::new(config.ndreg_entries),
-            keys: Box::default(),
-            ready: Ready::default(),
-            awaited: AwaitedReplies::default(),
+            cq,
+            receives,
+            unexpected_budget,
+            ready,
+            awaited,
             terms,
-            stats: WorkerStats::default(),
-            message_sizes: Histogram::default(),
+            stats,
+            message_sizes,
         };
-        let services = services(config, &peers, requests, rules);
-        let keepalive = Keepalive::new(config.keepalive_s);
-        Ok(Self {
-            core,
-            peers,
-            services,
-            wireup,
-            keepalive,
-            events: VecDeque::new(),
-            leaving: LeavingPeers::default(),
-            calls: 0,
-        })
+        Ok(Self { core, peers, services, wireup, keepalive, events, leaving, calls })
+    }
+
+    /// Opens another endpoint of the domain.
+    ///
+    /// # Errors
+    /// The configuration wants connections that cannot be made so.
+    pub(crate) fn open_beside(
+        &mut self,
+        config: &Config,
+        identity: Identity<L>,
+        spare: Option<Premises>,
+    ) -> Result<ParkedEndpoint<L>, NoWireup> {
+        let opened = ParkedEndpoint::open(config, &mut self.core.engine, identity, spare)?;
+        self.core.engine.offer_to_sinks(opened.core.cq, false);
+        Ok(opened)
     }
 
     /// Makes what is there from the start: send buffers, shared receives, staging memory.
@@ -164,6 +160,61 @@ impl<L: Link> Endpoint<L> {
         }
         Ok(())
     }
+}
+
+impl<L: Link> ParkedEndpoint<L> {
+    /// An endpoint on an engine, with no connections yet. What another one has left serves it, where there is any.
+    ///
+    /// # Errors
+    /// The configuration wants connections that cannot be made so.
+    pub(crate) fn open(
+        config: &Config,
+        engine: &mut Engine<L>,
+        identity: Identity<L>,
+        spare: Option<Premises>,
+    ) -> Result<Self, NoWireup> {
+        let Identity { neighbourhood, is_shared_port, local, params, requests } = identity;
+        let memory = engine.arena().free_bytes();
+        let peers = neighbourhood.peers();
+        let premises = spare.unwrap_or_else(|| {
+            let queues = config.receive_queues_for(neighbourhood.planned(config));
+            create_premises(engine, config, queues, peers.slots())
+        });
+        let Premises { cq, receives, free_ports } = premises;
+        let plans = plans(params, &receives);
+        let ports = (is_shared_port, Locality::with(local, free_ports));
+        let wireup = Wireup::open(config, engine, neighbourhood.book(), ports, plans)?;
+        let rules = config.rules();
+        let core = OwnCore {
+            cq,
+            receives,
+            unexpected_budget: UnexpectedBudget::new(
+                config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
+                memory / FLOOR_SHARE,
+            ),
+            ready: Ready::default(),
+            awaited: AwaitedReplies::default(),
+            terms: local_terms(config, &peers, rules.ours),
+            stats: WorkerStats::default(),
+            message_sizes: Histogram::default(),
+        };
+        let services = services(config, &peers, requests, rules);
+        let keepalive = Keepalive::new(config.keepalive_s);
+        let (events, leaving) = (VecDeque::new(), LeavingPeers::default());
+        Ok(Self { core, peers, services, wireup, keepalive, events, leaving, calls: 0 })
+    }
+}
+
+/// Premises for an endpoint, where none has left any.
+fn create_premises<L: Link>(engine: &mut Engine<L>, config: &Config, queues: ReceiveQueues, slots: usize) -> Premises {
+    let (cq, shared) = create_queues(engine, &queues, slots);
+    let pools = pools(&queues, config, usize::MAX);
+    Premises { cq, receives: ReceiveBuffers::new(queues, pools, shared), free_ports: Vec::new() }
+}
+
+/// An empty pool for each receive queue, of at most so many vbufs.
+fn pools(queues: &ReceiveQueues, config: &Config, limit: usize) -> Vec<Pool> {
+    queues.iter().map(|queue| Pool::new(queue.size, config.vbuf_secondary_pool, limit)).collect()
 }
 
 /// Ends that share what an end without a job registers for its peers.
@@ -206,17 +257,18 @@ fn create_queues<L: Link>(
 }
 
 /// How the queue pair of each lane is made.
-fn plans(params: QpParams, queues: &ReceiveQueues, shared: &[Option<SharedReceiveBuffers>]) -> Vec<LanePlan> {
-    let plan = |(queue, shared): (&ReceiveQueue, &Option<SharedReceiveBuffers>)| {
+fn plans(params: QpParams, receives: &ReceiveBuffers) -> Vec<LanePlan> {
+    let plan = |(lane, queue): (usize, &ReceiveQueue)| {
         let mut params = params.clone();
         params.rq_depth = match queue.kind {
             Kind::PerPeer { num, reserve, .. } => (num + reserve) as usize + 1,
             Kind::Shared { .. } => 1,
         };
+        let srq = receives.srq(lane);
         // Where a message costs a credit there is a receive for it: a peer that has none is broken. Receives that are
         // shared may run out, and then the peer comes again.
-        params.rnr_retry_limit = if shared.is_some() { FOR_EVER } else { Some(0) };
-        LanePlan { params, srq: shared.map(|shared| shared.srq) }
+        params.rnr_retry_limit = if srq.is_some() { FOR_EVER } else { Some(0) };
+        LanePlan { params, srq }
     };
-    queues.iter().zip(shared).map(plan).collect()
+    receives.queues.iter().enumerate().map(plan).collect()
 }

@@ -69,7 +69,7 @@ impl<L: Link> Endpoint<L> {
     /// Most polls find nothing: they are kept free of what this needs, down to the registers to be saved.
     /// What had ended before a fork is the parent's to see.
     #[inline(never)]
-    fn on_completions(&mut self) -> bool {
+    pub(super) fn on_completions(&mut self) -> bool {
         if self.is_forked() {
             return false;
         }

@@ -46,6 +46,12 @@ impl Services {
         self.tag.make_room(slots);
     }
 
+    /// The end is no more: nothing of the engine's stays with it.
+    pub(crate) fn close<L: Link>(&mut self, core: &mut Core<L>) {
+        self.tag.close_staging(core);
+        self.rma.close_offers(core);
+    }
+
     /// A peer has given its slot up.
     pub(crate) fn on_slot_released<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
         self.stream.forget(core, peer);

@@ -9,7 +9,7 @@ use super::Worker;
 use super::local_means::local_means;
 use super::ports::{Ports, open_alone};
 use super::wireup_error::WireupError;
-use crate::config::{Config, ConnectMethod, Origin};
+use crate::config::Config;
 use crate::core::no_connection::NoConnection;
 use crate::core::peer_id::PeerId;
 use crate::core::refused::CallError;
@@ -72,10 +72,7 @@ impl Worker {
     /// # Errors
     /// The device does not work, or joins two processes only.
     pub fn open_alone(config: &Config) -> Result<Self, WireupError> {
-        let mut config = config.clone().for_several_hosts();
-        if config.origin("connect_method") == Origin::Default {
-            config.connect_method = ConnectMethod::RdmaCm;
-        }
+        let config = config.for_strangers();
         let ports = Ports::alone(open_alone(&config)?, &config, rand::random());
         let local = local_means(&config, &config.device_of(0)?, &ports.addresses[0], None);
         let ports = Ports { local, ..ports };

@@ -57,6 +57,22 @@ impl<L: Link> Worker<L> {
         outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
     }
 
+    /// Ends the endpoint at hand as [`Worker::close`] does, and leaves the engine to the others of the domain.
+    pub(super) fn end_endpoint(&mut self) -> Result<Dropped, CloseError> {
+        if self.is_forked() {
+            return Err(OpError::Forked.into());
+        }
+        self.endpoint.discard_dropped();
+        let sends = self.hold_sends();
+        for &send in &sends {
+            self.cancel(send);
+        }
+        let outcome = self.drain(self.endpoint.wireup.patience());
+        let dropped = Dropped { sends: self.lost_sends(&sends), ..self.dropped() };
+        self.endpoint.dismantle();
+        outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
+    }
+
     /// Ends the worker without waiting for any rank: what was sent and has not arrived may be lost ([`Worker::flush`]). Peers
     /// see it go. Says what it gave up.
     pub fn abort(mut self) -> Dropped {
@@ -163,6 +179,19 @@ impl<L: Link> Worker<L> {
         silent.sort_unstable();
         silent.dedup();
         OpError::Silent { peers: silent, sends: sends.len(), seconds: patience.as_secs() }
+    }
+}
+
+impl Dropped {
+    /// Adds what another endpoint gave up.
+    pub(super) fn add(&mut self, other: Self) {
+        let Self { sends, receives, unexpected, claimed, payloads, operations } = other;
+        self.sends += sends;
+        self.receives += receives;
+        self.unexpected += unexpected;
+        self.claimed += claimed;
+        self.payloads += payloads;
+        self.operations += operations;
     }
 }
 

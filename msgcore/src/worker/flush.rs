@@ -124,9 +124,6 @@ impl<L: Link> Drop for Worker<L> {
     fn drop(&mut self) {
         let lingers = self.linger.take_if(|_| !thread::panicking());
         let Some(linger) = lingers.filter(|_| !self.is_forked()) else { return };
-        self.endpoint.discard_dropped();
-        if let Err(error) = self.flush(None, linger) {
-            tracing::warn!("rank {} ends without a close: {error}", self.rank);
-        }
+        self.flush_all(linger);
     }
 }

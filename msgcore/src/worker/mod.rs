@@ -4,12 +4,14 @@ pub mod active;
 pub(crate) mod alone;
 pub(crate) mod closing;
 pub(crate) mod departures;
+pub(crate) mod domain;
 pub(crate) mod fabric;
 pub(crate) mod flush;
 mod live_link;
 mod local_means;
 pub(crate) mod messages;
 pub mod one_sided;
+pub(crate) mod others;
 pub mod ports;
 pub(crate) mod protocols;
 mod publishing;
@@ -39,11 +41,12 @@ use crate::core::vbuf::Pool;
 use crate::endpoint::failure::EndpointEvent;
 use crate::endpoint::invariants::InvariantViolation;
 use crate::endpoint::wireup::OutgoingText;
-use crate::endpoint::{Endpoint, Neighbourhood, Parts};
+use crate::endpoint::{Endpoint, Identity, Neighbourhood, Parts};
 use crate::published::StatsWriter;
 use crate::services::tag::requests::Requests;
 
 use departures::Departures;
+use others::OtherEndpoint;
 use ports::{LiveLink, Ports, join, queue_pair_params};
 use report::Awaited;
 use unrung::UnrungSends;
@@ -60,6 +63,8 @@ pub struct Worker<L: Link = LiveLink> {
     rank: Rank,
     size: usize,
     pub(crate) endpoint: Endpoint<L>,
+    /// Those of the same domain.
+    others: Vec<OtherEndpoint<L>>,
     pub(crate) job: Option<Job>,
     /// What carries texts between ranks, where there is no job.
     mail: Option<Box<dyn Mail>>,
@@ -161,8 +166,8 @@ impl<L: Link> Worker<L> {
             Neighbourhood::Ranks { oneself: rank.into(), addresses }
         };
         let (is_shared_port, params) = (is_shared, queue_pair_params(config));
-        let parts = Parts { engine, pd, neighbourhood, is_shared_port, local, params, requests };
-        let mut endpoint = Endpoint::open(config, parts)?;
+        let identity = Identity { neighbourhood, is_shared_port, local, params, requests };
+        let mut endpoint = Endpoint::open(config, Parts { engine, pd, identity })?;
         endpoint.core.engine.configure_registration(config.registration())?;
         if size > 1 || is_alone {
             endpoint.provide(config)?;
@@ -171,6 +176,7 @@ impl<L: Link> Worker<L> {
             rank,
             size,
             endpoint,
+            others: Vec::new(),
             departures: Departures::default(),
             unrung: UnrungSends::default(),
             limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
@@ -213,8 +219,12 @@ impl<L: Link> Worker<L> {
     #[inline]
     pub fn progress(&mut self) -> bool {
         let mut happened = self.endpoint.progress();
-        if self.endpoint.may_look_around() {
+        let is_look = self.endpoint.may_look_around();
+        if is_look {
             happened |= self.look_around(!happened);
+        }
+        if !self.others.is_empty() {
+            happened |= self.progress_others(is_look);
         }
         happened
     }

@@ -201,6 +201,7 @@ impl<L: Link> Worker<L> {
         self.last_glance = Instant::now();
         self.publish_if_due();
         self.look_at_peers(true);
+        self.look_at_others();
         match &mut self.job {
             Some(job) if idle == Idle::Doubt => job.check().map_err(|error| OpError::Job(error.to_string())),
             _ => Ok(()),

@@ -16,6 +16,7 @@ mod inline {
     mod claims;
     mod completions;
     mod connections;
+    mod domain;
     mod doorbells;
     mod keepalive;
     mod lists;
@@ -46,6 +47,7 @@ mod dedicated {
     mod claims;
     mod completions;
     mod connections;
+    mod domain;
     mod keepalive;
     mod lists;
     mod memory_kinds;

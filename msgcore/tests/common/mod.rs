@@ -10,7 +10,9 @@ use roci_driver::link::sim::{Clock, Net, NetConfig, SimLink};
 use roci_driver::neighbour::Interface;
 use roci_driver::{Engine, PortConfig};
 use roci_msgcore::config::Origin;
-use roci_msgcore::{Config, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker};
+use roci_msgcore::{
+    Config, Domain, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
+};
 use roci_testkit::World as _;
 
 pub(crate) use facade::TestWorker;
@@ -128,6 +130,19 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
             worker(Ports::alone(engine, config, incarnation), config, DEDICATED)
         });
         Self { clock, net, workers: workers.collect(), cutters }
+    }
+
+    /// The same, and the last is the first endpoint of a domain.
+    pub(crate) fn with_a_domain(configs: &[Config], seed: u64) -> (Self, Domain<Faulty<SimLink>>) {
+        let (clock, net, mut engines, _, cutters) = engines(NetConfig::default(), configs, seed);
+        let (engine, last) = (engines.pop().expect("one"), configs.last().expect("one"));
+        let alone = |(who, (engine, config)): (usize, (_, &Config))| {
+            worker(Ports::alone(engine, config, 1 + who as u64), config, DEDICATED)
+        };
+        let workers = engines.into_iter().zip(configs).enumerate().map(alone).collect();
+        let first = Worker::assemble(Ports::alone(engine, last, 1000), last).unwrap_or_else(|e| panic!("{e}"));
+        let domain = Domain::of(first, last).unwrap_or_else(|e| panic!("{e}"));
+        (Self { clock, net, workers, cutters }, domain)
     }
 
     /// A worker alone is killed, and another is started at its place.

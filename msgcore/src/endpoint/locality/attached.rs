@@ -37,6 +37,16 @@ impl AttachedPorts {
         port
     }
 
+    /// With the numbers of ports that another endpoint has closed.
+    pub(crate) fn with_free(free: Vec<usize>) -> Self {
+        Self { free, ..Self::default() }
+    }
+
+    /// Returns the numbers of ports that were closed, for another endpoint.
+    pub(crate) fn take_free(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.free)
+    }
+
     /// A peer does not use its port, which is closed with the peer.
     pub(super) fn forgo(&mut self, id: PeerId) {
         if let Some(port) = self.by_peer.remove(&id) {
@@ -92,5 +102,7 @@ mod tests {
         attached.forgo(third);
         assert_eq!((attached.port_of(third), attached.any_port_of(third), attached.unused()), (None, Some(1), 1));
         assert_eq!((attached.remove(third), attached.unused()), (Some(1), 0));
+        let mut other = AttachedPorts::with_free(attached.take_free());
+        assert_eq!((other.insert(first, 5), attached.insert(third, 6)), (1, 6), "a closed port is another endpoint's");
     }
 }

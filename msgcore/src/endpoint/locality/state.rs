@@ -92,10 +92,11 @@ impl<L: Link> Locality<L> {
         }
     }
 
-    /// With ports, as far as there are means.
-    pub(crate) fn with(means: Option<LocalMeans<L>>) -> Self {
+    /// With ports, as far as there are means. Those of these numbers are closed, and the first to be used again.
+    pub(crate) fn with(means: Option<LocalMeans<L>>, free: Vec<usize>) -> Self {
         let mut locality = Self::none();
         locality.means = means;
+        locality.attached = AttachedPorts::with_free(free);
         locality
     }
 

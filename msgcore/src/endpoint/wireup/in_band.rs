@@ -7,7 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use roci_driver::link::Link;
 use roci_driver::link::udp::station;
-use roci_driver::{CmCallError, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
+use roci_driver::{
+    CmCallError, CmChannel, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp,
+};
 
 use super::absent::AbsentRanks;
 use super::answer::{CROSSED, refusal_of, reject, said, session_of};
@@ -28,6 +30,8 @@ pub(crate) struct InBand {
     /// Whose a connection is, which lane it is for, and whether we asked for it.
     by_id: BTreeMap<ConnId, (PeerId, usize, bool)>,
     absent: AbsentRanks,
+    /// Where events of its connections come.
+    channel: CmChannel,
 }
 
 /// What we have asked for.
@@ -51,9 +55,11 @@ struct Theirs {
 impl InBand {
     /// Listens at the service of this end's address.
     pub(crate) fn new<L: Link>(engine: &mut Engine<L>, own: EndpointAddress) -> Result<Self, ListenError> {
-        engine.cm_listen(ServiceId::of_port(PortSpace::Tcp, own.service))?;
+        let channel = engine.cm_create_channel();
+        let listens = engine.cm_listen_on(channel, ServiceId::of_port(PortSpace::Tcp, own.service));
+        listens.inspect_err(|_| engine.cm_destroy_channel(channel))?;
         let (ours, theirs, by_id) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { ours, theirs, by_id, absent: AbsentRanks::default() })
+        Ok(Self { ours, theirs, by_id, absent: AbsentRanks::default(), channel })
     }
 
     /// Asks for the lanes that could not be asked for before.
@@ -77,6 +83,7 @@ impl InBand {
             // Sockets find each other by their ports; other stations are asked for, or known.
             let is_socket = !is_local && station::port_of(site.engine.link(0).mac()).is_some();
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
+            let qp = qp.reporting_to(self.channel);
             match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);
@@ -365,6 +372,10 @@ impl<L: Link> Method<L> for InBand {
         }
     }
 
+    fn close(&mut self, engine: &mut Engine<L>) {
+        engine.cm_destroy_channel(self.channel);
+    }
+
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
         while let Some(peer) = self.absent.next_due(site.engine.now()) {
             if let Err(why) = self.ask(site, peer) {
@@ -378,7 +389,7 @@ impl<L: Link> Method<L> for InBand {
                 return Ok(Some(MethodEvent::Refused(peer, Refusal::Because(why))));
             }
         }
-        while let Some(event) = site.engine.poll_cm() {
+        while let Some(event) = site.engine.poll_cm_on(self.channel) {
             if let Some(event) = self.on_event(site, &event) {
                 return Ok(Some(event));
             }

@@ -151,6 +151,9 @@ pub(crate) trait Method<L: Link>: Send {
     /// Notifies a peer that its connection has been given up, as far as that goes: without it that end might wait for ever.
     fn part(&mut self, site: &mut Site<'_, L>, peer: PeerId, why: &str);
 
+    /// Lets no peer ask any more, and ends what it has of the engine.
+    fn close(&mut self, engine: &mut Engine<L>);
+
     /// The next event.
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection>;
 }

@@ -113,6 +113,11 @@ impl<L: Link> Wireup<L> {
         })
     }
 
+    /// No peer finds this end any more.
+    pub(super) fn close(&mut self, engine: &mut Engine<L>) {
+        self.method.close(engine);
+    }
+
     /// How long peers may take to answer.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_nanos(self.patience)

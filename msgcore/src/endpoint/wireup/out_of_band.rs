@@ -269,6 +269,9 @@ impl<L: Link> Method<L> for OutOfBand {
         site.send_mail(peer, &format!("gone {ours};{why}"));
     }
 
+    /// It has nothing of the engine but queue pairs, which go with their peers.
+    fn close(&mut self, _: &mut Engine<L>) {}
+
     fn poll(&mut self, site: &mut Site<'_, L>) -> Result<Option<MethodEvent>, NoConnection> {
         while let Some((from, text)) = site.texts.inbox.pop_front() {
             if let Some(event) = self.on_mail(site, from, &text) {

@@ -330,6 +330,12 @@ impl RmaService {
         }
     }
 
+    /// Nothing is offered to peers any more.
+    pub(crate) fn close_offers<L: Link>(&mut self, core: &mut Core<L>) {
+        self.offers.unpin_all(core);
+        self.offers = Offers::default();
+    }
+
     /// A peer is gone. Its operations end as all that depends on it does.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId) {
         let lost: Vec<_> =

@@ -75,6 +75,13 @@ impl Offers {
         Ok(region.rkey())
     }
 
+    /// Ends the registration of every bucket.
+    pub(super) fn unpin_all<L: Link>(&mut self, core: &mut Core<L>) {
+        for (_, region) in self.regions.drain() {
+            drop(core.engine.deregister(region));
+        }
+    }
+
     /// Ends the registration of a bucket, unless that ended with its offer.
     pub(super) fn unpin<L: Link>(&mut self, core: &mut Core<L>, bucket: Bucket) {
         if let Some(region) = self.regions.remove(&bucket) {

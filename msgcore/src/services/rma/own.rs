@@ -115,7 +115,7 @@ impl RmaService {
         let denied = |_| CallError::NoSegment;
         let (mut rkey, va) = at.resolve(len)?;
         if let Some(key) = at.requested() {
-            rkey = core.keys.find(key).ok_or(CallError::NoSegment)?;
+            rkey = core.regions.chosen.find(key).ok_or(CallError::NoSegment)?;
         }
         if at.offered().is_none() {
             return act(core, (rkey, va), 0..len).map_err(denied);

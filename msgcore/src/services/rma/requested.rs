@@ -175,7 +175,7 @@ impl RmaService {
         message: Message,
     ) -> Result<(), Breach> {
         match message {
-            Message::FindKey { key } => self.keys.on_find_key(peer, key, core.keys.find(key)),
+            Message::FindKey { key } => self.keys.on_find_key(peer, key, core.regions.chosen.find(key)),
             Message::KeyFound { key, rkey } => self.on_key_found(core, peer, key, rkey)?,
             Message::KeyGone { key } => self.keys.forget_known(peer.id, key),
             other => unreachable!("it is no message of keys: {other:?}"),

@@ -32,7 +32,11 @@ impl<L: Link> OneSided for Worker<L> {
     }
 
     fn withdraw(&mut self, segment: Segment) -> Result<Buffer, CallError> {
-        self.endpoint.withdraw(segment)
+        let (buffer, key) = self.endpoint.withdraw(segment)?;
+        if let Some(key) = key {
+            self.announce_withdrawn(key);
+        }
+        Ok(buffer)
     }
 
     fn read_segment(&mut self, segment: Segment, offset: usize, into: &mut [u8]) -> Result<(), CallError> {

@@ -63,6 +63,15 @@ impl TagService {
         Ok(())
     }
 
+    /// Gives staging memory back. No receive uses it.
+    pub(crate) fn close_staging<L: Link>(&mut self, core: &mut Core<L>) {
+        debug_assert_eq!(self.staging.free.len(), self.staging.slots.len(), "every receive has ended");
+        self.staging.free.clear();
+        for region in self.staging.slots.drain(..) {
+            drop(core.engine.deregister(region));
+        }
+    }
+
     /// Receiver: opens the buffer, or stages; and grants the first pieces.
     pub(super) fn pipe<L: Link>(
         &mut self,

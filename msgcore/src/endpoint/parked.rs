@@ -1,0 +1,111 @@
+//! A domain: several endpoints on one engine, with its ports, keys, memory and send buffers. An [`Endpoint`] is one of them that is
+//! together with what they share. Each other one is a [`ParkedEndpoint`], which takes the place of the first when something is to be
+//! done for it. So no call and no hot path asks which endpoint it is for.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use roci_driver::link::Link;
+use roci_driver::{CompletionQueue, Engine};
+
+use super::Endpoint;
+use super::failure::EndpointEvent;
+use super::keepalive::Keepalive;
+use super::strangers::LeavingPeers;
+use super::wireup::Wireup;
+use crate::core::OwnCore;
+use crate::core::completion::OpError;
+use crate::core::peer::PeerId;
+use crate::core::peers::Peers;
+use crate::core::receive_buffers::ReceiveBuffers;
+use crate::services::Services;
+
+/// Everything of an endpoint but what its domain shares.
+pub(crate) struct ParkedEndpoint<L: Link> {
+    pub(crate) core: OwnCore,
+    pub(super) peers: Peers,
+    pub(crate) services: Services,
+    pub(crate) wireup: Wireup<L>,
+    pub(super) keepalive: Keepalive,
+    pub(super) events: VecDeque<EndpointEvent>,
+    pub(super) leaving: LeavingPeers,
+    pub(super) calls: u32,
+}
+
+/// What an endpoint has of the engine for as long as that lives. One that is closed leaves it to the next.
+pub(crate) struct Premises {
+    /// Where its work requests complete.
+    pub(crate) cq: CompletionQueue,
+    pub(crate) receives: ReceiveBuffers,
+    /// Numbers of local ports that are closed.
+    pub(crate) free_ports: Vec<usize>,
+}
+
+impl<L: Link> ParkedEndpoint<L> {
+    /// Has periods of this endpoint pass as those of the one that polls, after so many calls of that one's.
+    pub(crate) fn keep_step(&mut self, calls: u32) {
+        self.calls = calls.wrapping_sub(1);
+    }
+
+    /// Returns what is left for another endpoint once this one is dismantled.
+    pub(crate) fn into_premises(mut self) -> Premises {
+        let OwnCore { cq, receives, .. } = self.core;
+        Premises { cq, receives, free_ports: self.wireup.locality.attached.take_free() }
+    }
+
+    /// Whether something is to be done for this endpoint, which does not poll itself: a look costs less than taking its place.
+    pub(crate) fn is_due(&mut self, engine: &Engine<L>) -> bool {
+        let Self { core: OwnCore { cq, ready, .. }, services, wireup, .. } = self;
+        engine.has_completions(*cq)
+            || ready.is_due()
+            || ready.are_to_go_on()
+            || services.am.local_len() > 0
+            || !services.tag.copies.is_empty()
+            || wireup.is_urgent()
+    }
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Returns how often the endpoint has made progress.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Takes the place of another endpoint of the domain, which takes this one's.
+    pub(crate) fn exchange(&mut self, other: &mut ParkedEndpoint<L>) {
+        let Self { core, peers, services, wireup, keepalive, events, leaving, calls } = self;
+        core.exchange(&mut other.core);
+        mem::swap(peers, &mut other.peers);
+        mem::swap(services, &mut other.services);
+        mem::swap(wireup, &mut other.wireup);
+        mem::swap(keepalive, &mut other.keepalive);
+        mem::swap(events, &mut other.events);
+        mem::swap(leaving, &mut other.leaving);
+        mem::swap(calls, &mut other.calls);
+    }
+
+    /// Ends all that this endpoint has under way and all that it has of the engine, but for its receives: it is of no use from here on.
+    pub(crate) fn dismantle(&mut self) {
+        for id in self.peers.ids().collect::<Vec<_>>() {
+            self.fail_peer(id, OpError::PeerRemoved { peer: id });
+        }
+        // What was under way completes at once.
+        self.on_completions();
+        for id in self.peers.ids().collect::<Vec<_>>() {
+            self.release(id);
+        }
+        self.on_completions();
+        self.services.close(&mut self.core);
+        self.wireup.close(&mut self.core.engine);
+    }
+
+    /// Destroys the queue pairs of a peer that has failed, and closes its port.
+    fn release(&mut self, id: PeerId) {
+        let Self { core, peers, services, wireup, .. } = self;
+        services.tag.discard_all_of(core, id);
+        let Some(peer) = peers.get(id) else { return };
+        peer.lanes.iter().for_each(|lane| core.engine.destroy_qp(lane.qp));
+        wireup.locality.release_port(core, id);
+        services.on_slot_released(core, id);
+    }
+}

@@ -1,0 +1,273 @@
+//! A domain: several endpoints of a process that share an engine, its ports, keys and memory, and progress.
+
+use std::mem;
+use std::time::Duration;
+
+use roci_driver::link::Link;
+use thiserror::Error;
+
+use super::closing::CloseError;
+use super::live_link::LiveLink;
+use super::local_means::local_means;
+use super::others::{EndpointId, OtherEndpoint};
+use super::ports::queue_pair_params;
+use super::wireup_error::WireupError;
+use super::{Dropped, Worker};
+use crate::config::{Config, Demand};
+use crate::endpoint::address::EndpointAddress;
+use crate::endpoint::locality::LocalMeans;
+use crate::endpoint::parked::Premises;
+use crate::endpoint::{Identity, Neighbourhood};
+use crate::services::tag::requests::Requests;
+
+/// Endpoints of a domain: each is looked at in each call that makes progress.
+const ENDPOINTS: usize = 64;
+
+/// Several endpoints on one engine (libfabric's `fi_domain`): each has an address, peers, tags and completions of its own, as if it were
+/// alone, and is used as a [`Worker`]. They share the port, so one queue of a NIC is enough for all of them. They share the
+/// arena and its registrations, so each sends what another has received without a copy. And they share keys: what one exposes,
+/// the peers of all reach.
+///
+/// ```no_run
+/// use roci_msgcore::{Config, Domain, EndpointAddress, Source, Tag, TagMatch};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut domain = Domain::open_alone(&Config::load(None)?)?;
+/// let control = domain.at_hand();
+/// let data = domain.open_endpoint()?;
+/// println!("{} {}", domain.endpoint(control)?.address(), domain.endpoint(data)?.address());
+/// // A message to one endpoint is none of the other's, whatever its tag.
+/// let worker = domain.endpoint(data)?;
+/// let receive = worker.recv(Source::Any, TagMatch::Any, worker.buffer(64)?)?;
+/// let message = worker.wait(receive)?;
+/// domain.close()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every call of any endpoint that makes progress does so for all of them; [`Domain::progress`] is one that belongs to none.
+/// Short messages arrive fastest at the endpoint that was used last: those for the others take a step more.
+///
+/// Endpoints of one domain reach each other as they reach other processes of the host: over a UDP socket, or a local port.
+pub struct Domain<L: Link = LiveLink> {
+    worker: Worker<L>,
+    config: Config,
+    at_hand: EndpointId,
+    /// Endpoints that were ever opened.
+    opened: u32,
+    /// What endpoints have left that were closed.
+    spares: Vec<Premises>,
+}
+
+/// Why a domain did not do what was asked of it.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum DomainError {
+    /// A rank of a job has peers of its own.
+    #[error("the worker is a rank of a job: open a worker alone")]
+    Rank,
+    /// There are as many as there may be.
+    #[error("a domain has {ENDPOINTS} endpoints at most: close one of them first")]
+    TooMany,
+    /// All services behind the configured one are in use.
+    #[error("no service is left for another endpoint behind {0} (ROCI_SERVICE)")]
+    NoService(u16),
+    /// It was closed, or is another domain's.
+    #[error("the domain has no such endpoint")]
+    NoEndpoint,
+    /// A domain has one endpoint at least.
+    #[error("it is the domain's last endpoint: close the domain")]
+    LastEndpoint,
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] WireupError),
+    /// It was closed, and not in order.
+    #[error(transparent)]
+    Close(#[from] CloseError),
+}
+
+impl Domain {
+    /// Opens a domain with one endpoint, on the network device that the configuration names, as [`Worker::open_alone`] does.
+    ///
+    /// # Errors
+    /// The device does not work, or joins two processes only.
+    pub fn open_alone(config: &Config) -> Result<Self, DomainError> {
+        let config = config.for_strangers();
+        Self::of(Worker::open_alone(&config)?, &config)
+    }
+
+    /// Opens another endpoint, with the configuration of the first.
+    ///
+    /// # Errors
+    /// There are too many, or there is no memory left.
+    pub fn open_endpoint(&mut self) -> Result<EndpointId, DomainError> {
+        let address = self.next_address()?;
+        let device = self.config.device_of(0).map_err(WireupError::from)?;
+        let local = local_means(&self.config, &device, &address, None);
+        self.open_at(address, local)
+    }
+}
+
+impl<L: Link> Domain<L> {
+    /// A domain whose first endpoint is this worker, which was made with this configuration.
+    ///
+    /// # Errors
+    /// The worker is a rank.
+    pub fn of(worker: Worker<L>, config: &Config) -> Result<Self, DomainError> {
+        if !worker.endpoint.peers.may_strangers_come() {
+            return Err(DomainError::Rank);
+        }
+        Ok(Self { worker, config: config.clone(), at_hand: EndpointId::FIRST, opened: 1, spares: Vec::new() })
+    }
+
+    /// Opens another endpoint on a link of any kind, with what it takes to have ports to peers of its host.
+    ///
+    /// # Errors
+    /// There are too many, or there is no memory left.
+    pub fn open_endpoint_with(&mut self, local: Option<LocalMeans<L>>) -> Result<EndpointId, DomainError> {
+        let address = self.next_address()?;
+        self.open_at(address, local)
+    }
+
+    /// Returns the names of all endpoints, in the order in which they were opened.
+    pub fn endpoints(&self) -> Vec<EndpointId> {
+        let others = self.worker.others.iter().map(|other| other.id);
+        let mut ids: Vec<_> = others.chain([self.at_hand]).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Returns the name of the endpoint that was used last, or is the only one.
+    pub fn at_hand(&self) -> EndpointId {
+        self.at_hand
+    }
+
+    /// Returns an endpoint, for any call of a worker's.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn endpoint(&mut self, id: EndpointId) -> Result<&mut Worker<L>, DomainError> {
+        if id != self.at_hand {
+            let others = &mut self.worker.others;
+            let at = others.iter().position(|other| other.id == id).ok_or(DomainError::NoEndpoint)?;
+            // The application may compute next.
+            self.worker.ring_doorbell();
+            self.worker.take_in_hand(at, &mut self.at_hand);
+        }
+        Ok(&mut self.worker)
+    }
+
+    /// Makes progress for all endpoints; returns whether anything happened.
+    pub fn progress(&mut self) -> bool {
+        self.worker.progress()
+    }
+
+    /// Closes an endpoint as [`Worker::close`] does, and returns what it gave up. Its peers see it go. What it has exposed stays, until
+    /// another endpoint withdraws it.
+    ///
+    /// # Errors
+    /// There is none of this name, or no other; or it could not end in order, and is gone all the same.
+    pub fn close_endpoint(&mut self, id: EndpointId) -> Result<Dropped, DomainError> {
+        self.endpoint(id)?;
+        if self.worker.others.is_empty() {
+            return Err(DomainError::LastEndpoint);
+        }
+        let outcome = self.worker.end_endpoint();
+        self.worker.take_in_hand(0, &mut self.at_hand);
+        let closed = self.worker.others.swap_remove(0);
+        assert_eq!(closed.id, id, "it was at hand");
+        self.spares.push(closed.state.into_premises());
+        Ok(outcome?)
+    }
+
+    /// Closes all endpoints, and returns what they gave up together.
+    ///
+    /// # Errors
+    /// One of them could not end in order. All are gone all the same.
+    pub fn close(mut self) -> Result<Dropped, CloseError> {
+        let (mut dropped, mut failure) = (Dropped::default(), None);
+        let mut note = |outcome: Result<Dropped, CloseError>| match outcome {
+            Ok(its) => dropped.add(its),
+            Err(CloseError { why, dropped: its }) => {
+                dropped.add(its);
+                failure.get_or_insert(why);
+            }
+        };
+        while !self.worker.others.is_empty() {
+            note(self.worker.end_endpoint());
+            self.worker.take_in_hand(0, &mut self.at_hand);
+            self.worker.others.swap_remove(0);
+        }
+        note(self.worker.close());
+        match failure {
+            None => Ok(dropped),
+            Some(why) => Err(CloseError { why, dropped }),
+        }
+    }
+
+    /// Returns the address of the next endpoint: the first service behind the configured one that no other has.
+    fn next_address(&self) -> Result<EndpointAddress, DomainError> {
+        if self.worker.others.len() + 1 >= ENDPOINTS {
+            return Err(DomainError::TooMany);
+        }
+        let own = self.worker.address();
+        let others = self.worker.others.iter().map(|other| other.state.wireup.book.own());
+        let taken: Vec<_> = others.chain([own]).map(|address| address.service).collect();
+        let mut services = self.config.service..=u16::MAX;
+        let service = services.find(|service| !taken.contains(service));
+        let service = service.ok_or(DomainError::NoService(self.config.service))?;
+        // No other endpoint of this domain has had it, and none of another process: the first one's is random.
+        let incarnation = own.incarnation.wrapping_add(u64::from(self.opened));
+        Ok(EndpointAddress { service, incarnation, ..own })
+    }
+
+    fn open_at(&mut self, address: EndpointAddress, local: Option<LocalMeans<L>>) -> Result<EndpointId, DomainError> {
+        let Self { worker, config, spares, .. } = self;
+        let spare = spares.pop();
+        if spare.is_none() {
+            Demand::of(config, config.peers + 1, worker.free_bytes()).check().map_err(WireupError::from)?;
+        }
+        let identity = Identity {
+            neighbourhood: Neighbourhood::Strangers(address),
+            is_shared_port: true,
+            local,
+            params: queue_pair_params(config),
+            requests: Requests::numbered(address.incarnation as u32),
+        };
+        let state = worker.endpoint.open_beside(config, identity, spare).map_err(WireupError::from)?;
+        let id = EndpointId::opened_after(self.opened);
+        worker.others.push(OtherEndpoint { id, state, published: None });
+        self.opened += 1;
+        self.endpoint(id)?;
+        if let Err(error) = self.worker.endpoint.provide(&self.config) {
+            self.close_endpoint(id)?;
+            return Err(WireupError::from(error).into());
+        }
+        self.worker.publish(&self.config);
+        Ok(id)
+    }
+}
+
+impl<L: Link> Worker<L> {
+    /// Takes the other endpoint at this index in hand. The one that was is there from now on.
+    fn take_in_hand(&mut self, at: usize, at_hand: &mut EndpointId) {
+        let mut others = mem::take(&mut self.others);
+        self.exchange(&mut others[at]);
+        mem::swap(&mut others[at].id, at_hand);
+        self.others = others;
+    }
+
+    /// Lingers for all endpoints of the domain, one after the other.
+    pub(super) fn flush_all(&mut self, linger: Duration) {
+        let mut name = EndpointId::FIRST;
+        for at in 0..=self.others.len() {
+            self.endpoint.discard_dropped();
+            if let Err(error) = self.flush(None, linger) {
+                tracing::warn!("rank {} ends without a close: {error}", self.rank);
+            }
+            if at < self.others.len() {
+                self.take_in_hand(at, &mut name);
+            }
+        }
+    }
+}

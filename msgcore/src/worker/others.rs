@@ -1,0 +1,88 @@
+//! The other endpoints of a worker's domain: what is done for them while the application uses one.
+
+use std::mem;
+
+use roci_driver::link::Link;
+
+use super::Worker;
+use crate::endpoint::parked::ParkedEndpoint;
+use crate::published::StatsWriter;
+
+/// The name of an endpoint in its domain. No other endpoint ever has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EndpointId(u32);
+
+impl EndpointId {
+    /// The endpoint that a domain begins with.
+    pub(super) const FIRST: Self = Self(0);
+
+    /// The endpoint before which so many were opened.
+    pub(super) const fn opened_after(others: u32) -> Self {
+        Self(others)
+    }
+}
+
+/// An endpoint of a domain that is not the one at hand.
+pub(super) struct OtherEndpoint<L: Link> {
+    pub(super) id: EndpointId,
+    pub(super) state: ParkedEndpoint<L>,
+    pub(super) published: Option<Box<StatsWriter>>,
+}
+
+impl<L: Link> Worker<L> {
+    /// Takes another endpoint in hand in place of the one that was.
+    pub(super) fn exchange(&mut self, other: &mut OtherEndpoint<L>) {
+        self.endpoint.exchange(&mut other.state);
+        mem::swap(&mut self.published, &mut other.published);
+    }
+
+    /// Makes progress for the other endpoints: for each that has something to do, and at a look around for all.
+    #[inline(never)]
+    pub(super) fn progress_others(&mut self, is_look: bool) -> bool {
+        let mut happened = false;
+        let calls = self.endpoint.calls();
+        self.for_others(|worker, other| {
+            if is_look {
+                other.state.keep_step(calls);
+            } else if !other.state.is_due(&worker.endpoint.core.engine) {
+                return;
+            }
+            worker.exchange(other);
+            happened |= worker.endpoint.progress();
+            if worker.endpoint.may_look_around() {
+                happened |= worker.look_around(!happened);
+            }
+            worker.exchange(other);
+        });
+        happened
+    }
+
+    /// Looks at the peers of the other endpoints.
+    pub(super) fn look_at_others(&mut self) {
+        self.for_others(|worker, other| {
+            worker.exchange(other);
+            worker.look_at_peers(true);
+            worker.exchange(other);
+        });
+    }
+
+    /// Memory was withdrawn that all endpoints had exposed under a key.
+    pub(super) fn announce_withdrawn(&mut self, key: u64) {
+        self.endpoint.announce_withdrawn(key);
+        self.for_others(|worker, other| {
+            worker.exchange(other);
+            worker.endpoint.announce_withdrawn(key);
+            worker.exchange(other);
+        });
+    }
+
+    /// Does something for each of the others, which are no others of each other meanwhile.
+    fn for_others(&mut self, mut action: impl FnMut(&mut Self, &mut OtherEndpoint<L>)) {
+        let mut others = mem::take(&mut self.others);
+        for other in &mut others {
+            action(self, other);
+        }
+        debug_assert!(self.others.is_empty(), "an endpoint is opened by the application");
+        self.others = others;
+    }
+}
