@@ -33,6 +33,15 @@ pub struct CloseError {
     pub dropped: Dropped,
 }
 
+/// An endpoint that is being closed.
+pub(crate) struct PendingClose {
+    /// What was under way then.
+    sends: Vec<Request>,
+    /// How long nothing may happen.
+    patience: Duration,
+    last: Instant,
+}
+
 impl From<OpError> for CloseError {
     /// Nothing is known of what was given up: its worker is gone.
     fn from(why: OpError) -> Self {
@@ -57,28 +66,44 @@ impl<L: Link> Worker<L> {
         outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
     }
 
-    /// Ends the endpoint at hand as [`Worker::close`] does, and leaves the engine to the others of the domain.
-    pub(super) fn end_endpoint(&mut self) -> Result<Dropped, CloseError> {
-        if self.is_forked() {
-            return Err(OpError::Forked.into());
-        }
+    /// Begins to end the endpoint at hand as [`Worker::close`] does.
+    pub(crate) fn begin_closing(&mut self) -> PendingClose {
         self.endpoint.discard_dropped();
         let sends = self.hold_sends();
         for &send in &sends {
             self.cancel(send);
         }
-        let outcome = self.drain(self.endpoint.wireup.patience());
-        let dropped = Dropped { sends: self.lost_sends(&sends), ..self.dropped() };
-        self.endpoint.dismantle();
-        outcome.map(|()| dropped).map_err(|why| CloseError { why, dropped })
+        PendingClose { sends, patience: self.endpoint.wireup.patience(), last: Instant::now() }
+    }
+
+    /// Returns what the endpoint at hand gave up, once nothing of it is under way any more; or why that has not come about.
+    pub(crate) fn poll_closing(
+        &mut self,
+        close: &mut PendingClose,
+        happened: bool,
+    ) -> Option<Result<Dropped, CloseError>> {
+        if happened {
+            close.last = Instant::now();
+        }
+        let is_drained = self.is_drained();
+        if !is_drained && close.last.elapsed() <= close.patience {
+            return None;
+        }
+        let dropped = Dropped { sends: self.lost_sends(&close.sends), ..self.dropped() };
+        Some(if is_drained { Ok(dropped) } else { Err(CloseError { why: self.silence(close.patience), dropped }) })
+    }
+
+    /// Returns what the endpoint at hand gives up that ends now.
+    pub(crate) fn give_up(&mut self) -> Dropped {
+        self.endpoint.discard_dropped();
+        self.dropped()
     }
 
     /// Ends the worker without waiting for any rank: what was sent and has not arrived may be lost ([`Worker::flush`]). Peers
     /// see it go. Says what it gave up.
     pub fn abort(mut self) -> Dropped {
         self.linger = None;
-        self.endpoint.discard_dropped();
-        self.dropped()
+        self.give_up()
     }
 
     fn dropped(&self) -> Dropped {

@@ -11,9 +11,12 @@ use super::live_link::LiveLink;
 use super::local_means::local_means;
 use super::others::{EndpointId, OtherEndpoint};
 use super::ports::queue_pair_params;
+use super::report::Awaited;
 use super::wireup_error::WireupError;
 use super::{Dropped, Worker};
+use crate::backoff::Backoff;
 use crate::config::{Config, Demand};
+use crate::core::completion::OpError;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::locality::LocalMeans;
 use crate::endpoint::parked::Premises;
@@ -22,6 +25,9 @@ use crate::services::tag::requests::Requests;
 
 /// Endpoints of a domain: each is looked at in each call that makes progress.
 const ENDPOINTS: usize = 64;
+
+/// What makes the local means of an endpoint at an address.
+type LocalMeansOf<L> = fn(&Config, &EndpointAddress) -> Option<LocalMeans<L>>;
 
 /// Several endpoints on one engine (libfabric's `fi_domain`): each has an address, peers, tags and completions of its own, as if it were
 /// alone, and is used as a [`Worker`]. They share the port, so one queue of a NIC is enough for all of them. They share the
@@ -52,6 +58,7 @@ const ENDPOINTS: usize = 64;
 pub struct Domain<L: Link = LiveLink> {
     worker: Worker<L>,
     config: Config,
+    local_means: LocalMeansOf<L>,
     at_hand: EndpointId,
     /// Endpoints that were ever opened.
     opened: u32,
@@ -93,7 +100,25 @@ impl Domain {
     /// The device does not work, or joins two processes only.
     pub fn open_alone(config: &Config) -> Result<Self, DomainError> {
         let config = config.for_strangers();
-        Self::of(Worker::open_alone(&config)?, &config)
+        let worker = Worker::open_alone(&config)?;
+        Ok(Self { local_means: live_means, ..Self::around(worker, &config) })
+    }
+}
+
+impl<L: Link> Domain<L> {
+    /// A domain whose first endpoint is this worker, which was made with this configuration. Its further endpoints have no local ports.
+    ///
+    /// # Errors
+    /// The worker is a rank.
+    pub fn of(worker: Worker<L>, config: &Config) -> Result<Self, DomainError> {
+        let is_rank = !worker.endpoint.peers.may_strangers_come();
+        if is_rank { Err(DomainError::Rank) } else { Ok(Self::around(worker, config)) }
+    }
+
+    /// The same around a worker of either kind. A rank stays alone in its domain.
+    pub(crate) fn around(worker: Worker<L>, config: &Config) -> Self {
+        let (at_hand, local_means): (_, LocalMeansOf<L>) = (EndpointId::FIRST, |_, _| None);
+        Self { worker, config: config.clone(), local_means, at_hand, opened: 1, spares: Vec::new() }
     }
 
     /// Opens another endpoint, with the configuration of the first.
@@ -101,32 +126,33 @@ impl Domain {
     /// # Errors
     /// There are too many, or there is no memory left.
     pub fn open_endpoint(&mut self) -> Result<EndpointId, DomainError> {
-        let address = self.next_address()?;
-        let device = self.config.device_of(0).map_err(WireupError::from)?;
-        let local = local_means(&self.config, &device, &address, None);
-        self.open_at(address, local)
-    }
-}
-
-impl<L: Link> Domain<L> {
-    /// A domain whose first endpoint is this worker, which was made with this configuration.
-    ///
-    /// # Errors
-    /// The worker is a rank.
-    pub fn of(worker: Worker<L>, config: &Config) -> Result<Self, DomainError> {
-        if !worker.endpoint.peers.may_strangers_come() {
+        if !self.worker.endpoint.peers.may_strangers_come() {
             return Err(DomainError::Rank);
         }
-        Ok(Self { worker, config: config.clone(), at_hand: EndpointId::FIRST, opened: 1, spares: Vec::new() })
-    }
-
-    /// Opens another endpoint on a link of any kind, with what it takes to have ports to peers of its host.
-    ///
-    /// # Errors
-    /// There are too many, or there is no memory left.
-    pub fn open_endpoint_with(&mut self, local: Option<LocalMeans<L>>) -> Result<EndpointId, DomainError> {
         let address = self.next_address()?;
-        self.open_at(address, local)
+        let Self { worker, config, spares, .. } = self;
+        let spare = spares.pop();
+        if spare.is_none() {
+            Demand::of(config, config.peers + 1, worker.free_bytes()).check().map_err(WireupError::from)?;
+        }
+        let identity = Identity {
+            neighbourhood: Neighbourhood::Strangers(address),
+            is_shared_port: true,
+            local: (self.local_means)(config, &address),
+            params: queue_pair_params(config),
+            requests: Requests::numbered(address.incarnation as u32),
+        };
+        let state = worker.endpoint.open_beside(config, identity, spare).map_err(WireupError::from)?;
+        let id = EndpointId::opened_after(self.opened);
+        worker.others.push(OtherEndpoint { id, state, published: None });
+        self.opened += 1;
+        self.endpoint(id)?;
+        if let Err(error) = self.worker.endpoint.provide(&self.config) {
+            self.remove(id)?;
+            return Err(WireupError::from(error).into());
+        }
+        self.worker.publish(&self.config);
+        Ok(id)
     }
 
     /// Returns the names of all endpoints, in the order in which they were opened.
@@ -169,15 +195,20 @@ impl<L: Link> Domain<L> {
     /// There is none of this name, or no other; or it could not end in order, and is gone all the same.
     pub fn close_endpoint(&mut self, id: EndpointId) -> Result<Dropped, DomainError> {
         self.endpoint(id)?;
-        if self.worker.others.is_empty() {
-            return Err(DomainError::LastEndpoint);
-        }
-        let outcome = self.worker.end_endpoint();
-        self.worker.take_in_hand(0, &mut self.at_hand);
-        let closed = self.worker.others.swap_remove(0);
-        assert_eq!(closed.id, id, "it was at hand");
-        self.spares.push(closed.state.into_premises());
+        self.check_not_last()?;
+        let outcome = self.worker.close_at_hand();
+        self.remove(id)?;
         Ok(outcome?)
+    }
+
+    /// Ends an endpoint at once, as [`Worker::abort`] does, and returns what it gave up.
+    ///
+    /// # Errors
+    /// There is none of this name, or no other.
+    pub fn abort_endpoint(&mut self, id: EndpointId) -> Result<Dropped, DomainError> {
+        let dropped = self.endpoint(id)?.give_up();
+        self.remove(id)?;
+        Ok(dropped)
     }
 
     /// Closes all endpoints, and returns what they gave up together.
@@ -194,15 +225,35 @@ impl<L: Link> Domain<L> {
             }
         };
         while !self.worker.others.is_empty() {
-            note(self.worker.end_endpoint());
-            self.worker.take_in_hand(0, &mut self.at_hand);
-            self.worker.others.swap_remove(0);
+            note(self.worker.close_at_hand());
+            self.remove(self.at_hand).expect("there are others");
         }
         note(self.worker.close());
         match failure {
             None => Ok(dropped),
             Some(why) => Err(CloseError { why, dropped }),
         }
+    }
+
+    /// Takes an endpoint out of the domain, with all that it has under way. What it has of the engine is the next one's.
+    ///
+    /// # Errors
+    /// There is none of this name, or no other.
+    pub(crate) fn remove(&mut self, id: EndpointId) -> Result<(), DomainError> {
+        self.endpoint(id)?;
+        self.check_not_last()?;
+        if !self.worker.is_forked() {
+            self.worker.endpoint.dismantle();
+        }
+        self.worker.take_in_hand(0, &mut self.at_hand);
+        let removed = self.worker.others.swap_remove(0);
+        assert_eq!(removed.id, id, "it was at hand");
+        self.spares.push(removed.state.into_premises());
+        Ok(())
+    }
+
+    fn check_not_last(&self) -> Result<(), DomainError> {
+        if self.worker.others.is_empty() { Err(DomainError::LastEndpoint) } else { Ok(()) }
     }
 
     /// Returns the address of the next endpoint: the first service behind the configured one that no other has.
@@ -220,35 +271,35 @@ impl<L: Link> Domain<L> {
         let incarnation = own.incarnation.wrapping_add(u64::from(self.opened));
         Ok(EndpointAddress { service, incarnation, ..own })
     }
+}
 
-    fn open_at(&mut self, address: EndpointAddress, local: Option<LocalMeans<L>>) -> Result<EndpointId, DomainError> {
-        let Self { worker, config, spares, .. } = self;
-        let spare = spares.pop();
-        if spare.is_none() {
-            Demand::of(config, config.peers + 1, worker.free_bytes()).check().map_err(WireupError::from)?;
-        }
-        let identity = Identity {
-            neighbourhood: Neighbourhood::Strangers(address),
-            is_shared_port: true,
-            local,
-            params: queue_pair_params(config),
-            requests: Requests::numbered(address.incarnation as u32),
-        };
-        let state = worker.endpoint.open_beside(config, identity, spare).map_err(WireupError::from)?;
-        let id = EndpointId::opened_after(self.opened);
-        worker.others.push(OtherEndpoint { id, state, published: None });
-        self.opened += 1;
-        self.endpoint(id)?;
-        if let Err(error) = self.worker.endpoint.provide(&self.config) {
-            self.close_endpoint(id)?;
-            return Err(WireupError::from(error).into());
-        }
-        self.worker.publish(&self.config);
-        Ok(id)
-    }
+/// What it takes to have local ports beside the device that the first endpoint is on.
+fn live_means(config: &Config, own: &EndpointAddress) -> Option<LocalMeans<LiveLink>> {
+    local_means(config, &config.device_of(0).ok()?, own, None)
 }
 
 impl<L: Link> Worker<L> {
+    /// Closes the endpoint at hand, which is to be removed next.
+    fn close_at_hand(&mut self) -> Result<Dropped, CloseError> {
+        if self.is_forked() {
+            return Err(OpError::Forked.into());
+        }
+        let (mut close, mut backoff) = (self.begin_closing(), Backoff::new(self.limits));
+        loop {
+            let happened = self.progress();
+            if let Some(end) = self.poll_closing(&mut close, happened) {
+                return end;
+            }
+            if happened {
+                backoff.reset();
+                continue;
+            }
+            let idle = backoff.idle();
+            self.report_if_due(&mut backoff, Awaited::Rest);
+            self.look_after(idle)?;
+        }
+    }
+
     /// Takes the other endpoint at this index in hand. The one that was is there from now on.
     fn take_in_hand(&mut self, at: usize, at_hand: &mut EndpointId) {
         let mut others = mem::take(&mut self.others);

@@ -39,6 +39,14 @@ struct Flushing {
     until: Until,
 }
 
+/// A flush that is under way.
+pub(crate) struct PendingFlush {
+    to: Option<PeerId>,
+    open: Vec<Flushing>,
+    since: Instant,
+    timeout: Duration,
+}
+
 enum Until {
     /// All operations are work requests, or messages that wait: a put is behind its memory, what follows it behind the put, and a short
     /// message that had to be announced behind its receive.
@@ -83,26 +91,42 @@ impl<L: Link> Worker<L> {
     /// # Errors
     /// The rank is gone, or there is none; or it took longer.
     pub fn flush(&mut self, to: Option<PeerId>, timeout: Duration) -> Result<(), FlushError> {
-        let (since, mut backoff) = (Instant::now(), Backoff::new(self.limits));
-        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
-        let mut open: Vec<_> = asked.filter(|peer| !self.has_flushed(peer)).map(Flushing::begin).collect();
+        let (mut flush, mut backoff) = (self.begin_flush(to, timeout), Backoff::new(self.limits));
         loop {
-            if let Some(peer) = to.filter(|&peer| peer != self.endpoint.peers.oneself()) {
-                self.endpoint.peer_or_error(peer)?;
-            }
-            let Endpoint { peers, services, .. } = &self.endpoint;
-            open.retain_mut(|flushing| {
-                let peer = peers.get(flushing.peer).filter(|peer| peer.failure.is_none());
-                peer.is_some_and(|peer| !flushing.is_over(peer, &services.tag))
-            });
-            let waited = since.elapsed();
-            if open.is_empty() {
-                return Ok(());
-            } else if waited >= timeout {
-                let peers = open.into_iter().map(|flushing| flushing.peer).collect();
-                return Err(FlushError::Timeout { peers, waited });
+            if let Some(end) = self.poll_flush(&mut flush) {
+                return end;
             }
             self.progress_or_idle(&mut backoff, Awaited::Rest).map_err(CallError::from)?;
+        }
+    }
+
+    /// Begins a flush.
+    pub(crate) fn begin_flush(&self, to: Option<PeerId>, timeout: Duration) -> PendingFlush {
+        let asked = self.endpoint.peers.iter().filter(|peer| to.is_none_or(|id| id == peer.id));
+        let open = asked.filter(|peer| !self.has_flushed(peer)).map(Flushing::begin).collect();
+        PendingFlush { to, open, since: Instant::now(), timeout }
+    }
+
+    /// Returns how a flush has ended, if it has.
+    pub(crate) fn poll_flush(&mut self, flush: &mut PendingFlush) -> Option<Result<(), FlushError>> {
+        if let Some(peer) = flush.to.filter(|&peer| peer != self.endpoint.peers.oneself())
+            && let Err(why) = self.endpoint.peer_or_error(peer)
+        {
+            return Some(Err(why.into()));
+        }
+        let Endpoint { peers, services, .. } = &self.endpoint;
+        flush.open.retain_mut(|flushing| {
+            let peer = peers.get(flushing.peer).filter(|peer| peer.failure.is_none());
+            peer.is_some_and(|peer| !flushing.is_over(peer, &services.tag))
+        });
+        let waited = flush.since.elapsed();
+        if flush.open.is_empty() {
+            Some(Ok(()))
+        } else if waited >= flush.timeout {
+            let peers = flush.open.drain(..).map(|flushing| flushing.peer).collect();
+            Some(Err(FlushError::Timeout { peers, waited }))
+        } else {
+            None
         }
     }
 

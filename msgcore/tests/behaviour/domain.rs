@@ -43,7 +43,7 @@ impl Town {
         let (world, domain) = World::with_a_domain(&vec![config; workers + 1], 1);
         let mut town = Self { world, domain };
         for _ in 1..endpoints {
-            town.domain.open_endpoint_with(None).expect("there is room");
+            town.domain.open_endpoint().expect("there is room");
         }
         town
     }
@@ -278,7 +278,7 @@ fn an_endpoint_is_closed_and_opened_again() {
                 assert!(matches!(end, Err(OpError::PeerGone { .. } | OpError::GivenUp { .. })), "{end:?}");
             }
             town.world.workers[1].remove(goes).expect("it is known");
-            assert_eq!(town.domain.open_endpoint_with(None).expect("there is room"), town.domain.at_hand());
+            assert_eq!(town.domain.open_endpoint().expect("there is room"), town.domain.at_hand());
             let now = town.at(first).free_bytes();
             // Pools grow by batches, and by no more than one or two for the worst that the network does.
             let before = *free.get_or_insert(now);
