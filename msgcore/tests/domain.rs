@@ -1,13 +1,18 @@
 //! Domains on real devices: several endpoints on one socket, which reach another process's as they reach each other, over the socket or
 //! a local port. DPDK has one table of ports in a process, so the tests take turns.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use roci_msgcore::config::Origin;
-use roci_msgcore::{Config, Domain, DomainError, EndpointId, PeerId, Request, Source, Tag, TagMatch, Worker};
+use roci_msgcore::dedicated::Arming;
+use roci_msgcore::{
+    Config, DedicatedWorker, Domain, DomainError, EndpointAddress, EndpointId, PeerId, Request, Source, Tag, TagMatch,
+    Worker,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use static_assertions::assert_impl_all;
 
 // Several threads may share a domain behind a lock.
@@ -130,7 +135,7 @@ fn endpoints_reach_each_other_and_others_over_the_socket_and_local_ports() {
         let has_sent = pair.worker.link().expect("a socket").stats().tx_frames > before;
         assert_eq!(has_sent, local == "off", "{local}");
         let Pair { domain, mut worker } = pair;
-        let closing = std::thread::spawn(move || domain.close().map(|_| ()).map_err(|error| error.to_string()));
+        let closing = thread::spawn(move || domain.close().map(|_| ()).map_err(|error| error.to_string()));
         serve(&mut worker, &closing);
         assert_eq!(closing.join().expect("it ends"), Ok(()), "{local}");
         worker.close().unwrap_or_else(|error| panic!("{local}: {error}"));
@@ -215,7 +220,7 @@ fn a_domain_that_is_dropped_lingers_for_all_endpoints() {
             (mark, worker.recv(Source::Any, Tag::new(mark), room).expect("accepted"))
         })
         .collect();
-    let dropping = std::thread::spawn(move || drop(domain));
+    let dropping = thread::spawn(move || drop(domain));
     for (mark, receive) in receives {
         let done = worker.wait(receive).unwrap_or_else(|error| panic!("a message of endpoint {mark}: {error}"));
         assert_eq!(done.buffer[..done.len], [mark as u8; 100]);
@@ -250,4 +255,184 @@ fn there_are_no_more_endpoints_than_may_be_and_each_has_a_place_of_its_own() {
     places.dedup();
     assert_eq!(places.len(), 64);
     domain.close().unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn dedicated(address: &str, local: &str) -> DedicatedWorker {
+    DedicatedWorker::open_alone(&config(address, local)).expect("the loopback interface is up")
+}
+
+/// Sends to all of these, themselves not, and receives from all what they have sent.
+fn exchange_with_all(worker: &mut DedicatedWorker, all: &[EndpointAddress]) {
+    let own = worker.address();
+    for (round, len) in LENS.into_iter().enumerate() {
+        let others = || all.iter().filter(|address| **address != own);
+        let mark = |from: EndpointAddress, to: EndpointAddress| {
+            let of = |address: EndpointAddress| usize::from(address.service) * 3 + usize::from(address.udp_port);
+            pattern(len, of(from) * 7 + of(to) * 11 + round)
+        };
+        let mut receives = Vec::new();
+        for &from in others() {
+            let peer = worker.insert(from).expect("there is room");
+            let room = worker.buffer(len).expect("memory");
+            receives.push((from, worker.recv(peer, Tag::new(round as u64), room).expect("accepted")));
+        }
+        let sends: Vec<_> = others()
+            .map(|&to| {
+                let peer = worker.insert(to).expect("there is room");
+                let mut payload = worker.buffer(len).expect("memory");
+                payload.copy_from_slice(&mark(own, to));
+                worker.send(peer, Tag::new(round as u64), payload).expect("accepted")
+            })
+            .collect();
+        for (from, receive) in receives {
+            let done = worker.wait(receive).unwrap_or_else(|error| panic!("{own} from {from}: {error}"));
+            assert!(done.buffer[..] == mark(from, own)[..], "{own} has another message than that from {from}");
+        }
+        for send in sends {
+            worker.wait(send).unwrap_or_else(|error| panic!("{own}: {error}"));
+        }
+    }
+}
+
+/// Threads of an application have a handle each, and one thread serves them all.
+#[test]
+fn handles_of_one_engine_are_used_by_threads_of_their_own() {
+    let _turn = turn();
+    for (host, local) in [("127.91.0", "off"), ("127.92.0", "memif")] {
+        let mut first = dedicated(&format!("{host}.1"), local);
+        let more: Vec<_> = (0..3).map(|_| first.open_endpoint().expect("there is room")).collect();
+        let other = dedicated(&format!("{host}.2"), local);
+        let handles: Vec<_> = more.into_iter().chain([first, other]).collect();
+        let addresses: Vec<_> = handles.iter().map(DedicatedWorker::address).collect();
+        let meeting = Barrier::new(handles.len());
+        thread::scope(|scope| {
+            for mut handle in handles {
+                let (addresses, meeting) = (&addresses, &meeting);
+                scope.spawn(move || {
+                    exchange_with_all(&mut handle, addresses);
+                    meeting.wait();
+                    assert_eq!(handle.close().unwrap_or_else(|error| panic!("{error}")).sends, 0, "{local}");
+                });
+            }
+        });
+    }
+}
+
+/// A handle that closes, flushes or is dropped while its peer does not answer holds up no other handle of its thread.
+#[test]
+fn a_handle_that_waits_for_a_silent_peer_holds_up_no_other() {
+    let _turn = turn();
+    let mut silent = Worker::open_alone(&config("127.93.0.2", "off")).expect("the loopback interface is up");
+    let mut config = config("127.93.0.1", "off");
+    config.set("connect_timeout_s", "3600", Origin::Environment).expect("a good value");
+    let mut first = DedicatedWorker::open_alone(&config).expect("the loopback interface is up");
+    let mut partner = dedicated("127.93.0.3", "off");
+    let meet = |handle: &mut DedicatedWorker, silent: &mut Worker| {
+        let peer = handle.insert(silent.address()).expect("there is room");
+        handle.connect(peer).expect("it is known");
+        let deadline = Instant::now() + PATIENCE;
+        while !handle.is_connected(peer).expect("it lives") {
+            assert!(Instant::now() < deadline, "it is not connected");
+            silent.progress();
+        }
+        peer
+    };
+    let mut flushes = first.open_endpoint().expect("there is room");
+    let mut closes = first.open_endpoint().expect("there is room");
+    let peer = meet(&mut flushes, &mut silent);
+    let other = meet(&mut closes, &mut silent);
+    let mut more = first.open_endpoint().expect("there is room");
+    let another = meet(&mut more, &mut silent);
+    // None of them is acknowledged.
+    for (handle, peer) in [(&mut flushes, peer), (&mut closes, other), (&mut more, another)] {
+        for _ in 0..20 {
+            let send = handle.send_bytes(peer, Tag::new(1), &[1; 100]).expect("accepted");
+            handle.detach(send);
+        }
+    }
+    let flushing = thread::spawn(move || drop(flushes.flush(Some(peer), Duration::from_hours(1))));
+    let closing = thread::spawn(move || drop(closes.close()));
+    let addresses = [first.address(), partner.address()];
+    let exchanging = thread::spawn(move || {
+        for _ in 0..20 {
+            exchange_with_all(&mut partner, &addresses);
+        }
+    });
+    for _ in 0..20 {
+        exchange_with_all(&mut first, &addresses);
+    }
+    exchanging.join().expect("it ends well");
+    assert!(!flushing.is_finished() && !closing.is_finished(), "its peer has not answered");
+    let dropping = thread::spawn(move || drop(more));
+    // Once it answers all of them go.
+    serve(&mut silent, &dropping);
+    serve(&mut silent, &closing);
+    serve(&mut silent, &flushing);
+    for ending in [dropping, closing, flushing] {
+        ending.join().expect("it ends well");
+    }
+}
+
+/// Each handle has a descriptor of its own, which what comes for its endpoint makes readable, and nothing else.
+#[test]
+fn a_descriptor_is_one_endpoints() {
+    let _turn = turn();
+    let mut handles = vec![dedicated("127.94.0.1", "off")];
+    let second = handles[0].open_endpoint().expect("there is room");
+    handles.push(second);
+    let mut partner = dedicated("127.94.0.2", "off");
+    for round in 0..20 {
+        let [for_whom, other] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        let peer = partner.insert(handles[for_whom].address()).expect("there is room");
+        let receives = [0, 1].map(|at| {
+            let room = handles[at].buffer(100).expect("memory");
+            handles[at].recv(Source::Any, TagMatch::Any, room).expect("accepted")
+        });
+        for handle in &mut handles {
+            while handle.arm().expect("it lives") == Arming::Pending {
+                while handle.poll_event().is_some() {}
+            }
+        }
+        let send = partner.send_bytes(peer, Tag::new(1), &[round; 100]).expect("accepted");
+        let is_readable = |handle: &DedicatedWorker, seconds| {
+            let at_most = Timespec { tv_sec: seconds, tv_nsec: 0 };
+            poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&at_most)).expect("a descriptor") == 1
+        };
+        assert!(is_readable(&handles[for_whom], 20), "{round}");
+        assert!(!is_readable(&handles[other], 0), "{round}");
+        handles.iter_mut().for_each(DedicatedWorker::acknowledge);
+        let done = handles[for_whom].wait(receives[for_whom]).expect("it arrives");
+        assert_eq!(done.buffer[..], [round; 100]);
+        partner.wait(send).expect("it has arrived");
+        handles[other].cancel(receives[other]);
+        handles[other].wait(receives[other]).expect("it is taken back");
+    }
+}
+
+/// A handle that is dropped lingers, and the thread goes on for the others until the last one goes.
+#[test]
+fn a_handle_that_is_dropped_loses_nothing_and_ends_nothing_else() {
+    let _turn = turn();
+    let mut partner = dedicated("127.95.0.2", "off");
+    let mut last = dedicated("127.95.0.1", "off");
+    for round in 0..10 {
+        let next = last.open_endpoint().expect("there is room");
+        let mut first = std::mem::replace(&mut last, next);
+        let peer = first.insert(partner.address()).expect("there is room");
+        let receives: Vec<_> = (0..20)
+            .map(|_| {
+                let room = partner.buffer(100).expect("memory");
+                partner.recv(Source::Any, Tag::new(round), room).expect("accepted")
+            })
+            .collect();
+        for _ in 0..20 {
+            let send = first.send_bytes(peer, Tag::new(round), &[round as u8; 100]).expect("accepted");
+            first.detach(send);
+        }
+        drop(first);
+        for receive in receives {
+            assert_eq!(partner.wait(receive).expect("it arrives").buffer[..], [round as u8; 100]);
+        }
+    }
+    last.abort().expect("it lives");
 }

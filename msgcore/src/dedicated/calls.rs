@@ -4,7 +4,8 @@ use std::mem;
 
 use roci_driver::Buffer;
 
-use super::outcomes::{LIMIT, TakeBack};
+use super::facts::LIMIT;
+use super::outcomes::TakeBack;
 use super::rings::Command;
 use super::{DedicatedWorker, EngineHost};
 use crate::backoff::Backoff;

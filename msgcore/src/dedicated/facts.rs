@@ -5,12 +5,18 @@ use std::sync::Arc;
 use roci_driver::link::Link;
 use roci_driver::{Arena, ForkWatch};
 
-use super::outcomes;
 use crate::active::ActiveMessages as _;
 use crate::backoff::BackoffLimits;
 use crate::core::slab::KeySource;
 use crate::services::tag::claims::ClaimHome;
+use crate::services::tag::requests;
+use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{EndpointAddress, Rank, Worker};
+
+/// Operations that may be under way, or over and not asked for. An endpoint's queue holds as many sends, so that the engine
+/// refuses none for want of room.
+pub(super) const LIMIT: usize = 1 << 15;
+const _: () = assert!(LIMIT <= OUTGOING_LIMIT && LIMIT <= requests::LIMIT);
 
 /// What is known of a worker, and never changes.
 #[derive(Clone, Copy)]
@@ -38,7 +44,7 @@ impl WorkerFacts {
         let engine = &worker.endpoint.core.engine;
         let (arena, fork_watch) = (engine.arena().clone(), engine.fork_watch());
         let tag = &worker.endpoint.services.tag;
-        let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(outcomes::LIMIT));
+        let (claims, names) = (tag.claims.home(), tag.requests.names_for_another_thread(LIMIT));
         let constants = WorkerConstants {
             rank: worker.rank(),
             size: worker.size(),

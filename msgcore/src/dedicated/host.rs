@@ -3,16 +3,19 @@
 use std::any::Any;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use roci_driver::link::Link;
 
 use super::progress_thread::{ProgressLoop, TurnResult};
 use super::rings::Rings;
+use super::seat::Over;
 use crate::backoff::Idle;
 use crate::sync::EventFd;
-use crate::{OpError, Worker};
+use crate::worker::domain::Domain;
+use crate::{Config, OpError, Worker};
 
 /// Where the engine of a [`DedicatedWorker`](crate::DedicatedWorker) runs. Only this crate implements it.
 pub trait EngineHost: sealed::HostsEngine {}
@@ -34,7 +37,7 @@ pub(super) mod sealed {
         /// Why the engine is over. Waits for its very end.
         fn end(&mut self) -> OpError;
 
-        /// The handle has let the engine go: waits for its very end.
+        /// The handle has let the engine go: waits until that has ended for it.
         fn stop(&mut self);
 
         /// This is a forked child, and the engine is the parent's.
@@ -42,22 +45,52 @@ pub(super) mod sealed {
     }
 }
 
-/// An engine on a thread of its own.
-#[derive(Debug)]
+/// Between two looks at a thread that is to end: it wakes who waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// An engine on a thread of its own, which other handles may share.
 pub struct EngineThread {
-    /// None once it has been found to be over.
-    thread: Option<JoinHandle<Result<(), OpError>>>,
-    /// Why it is over.
-    end: Option<OpError>,
+    /// None once this handle has let it go.
+    life: Option<Arc<Mutex<ThreadLife>>>,
+    rings: Arc<Rings>,
     /// What the application sleeps on.
     wait_fd: Arc<EventFd>,
     /// Events that had been reported when the application last armed the descriptor.
     events_seen: u64,
 }
 
+/// What the handles of a thread know of its end.
+#[derive(Debug)]
+struct ThreadLife {
+    /// None once it has been found to be over.
+    thread: Option<JoinHandle<Result<(), OpError>>>,
+    /// Why it is over.
+    end: Option<OpError>,
+}
+
+impl ThreadLife {
+    /// Why the thread is over. Waits for its very end.
+    fn end(&mut self) -> OpError {
+        if let Some(thread) = self.thread.take() {
+            self.end = Some(match thread.join() {
+                Ok(Ok(())) => closed(),
+                Ok(Err(error)) => error,
+                Err(panic) => OpError::EngineGone(format!("it panicked: {}", words_of(&*panic))),
+            });
+        }
+        self.end.clone().unwrap_or_else(closed)
+    }
+}
+
 impl EngineThread {
-    pub(super) fn new(thread: JoinHandle<Result<(), OpError>>, wait_fd: Arc<EventFd>) -> Self {
-        Self { thread: Some(thread), end: None, wait_fd, events_seen: 0 }
+    pub(super) fn new(thread: JoinHandle<Result<(), OpError>>, rings: Arc<Rings>, wait_fd: Arc<EventFd>) -> Self {
+        let life = Arc::new(Mutex::new(ThreadLife { thread: Some(thread), end: None }));
+        Self { life: Some(life), rings, wait_fd, events_seen: 0 }
+    }
+
+    /// The same thread, for another handle.
+    pub(super) fn beside(&self, rings: Arc<Rings>, wait_fd: Arc<EventFd>) -> Self {
+        Self { life: self.life.clone(), rings, wait_fd, events_seen: 0 }
     }
 
     pub(super) fn wait_fd(&self) -> &EventFd {
@@ -81,25 +114,23 @@ impl sealed::HostsEngine for EngineThread {
     fn look_after(&mut self, _: Idle) {}
 
     fn end(&mut self) -> OpError {
-        if let Some(thread) = self.thread.take() {
-            self.end = Some(match thread.join() {
-                Ok(Ok(())) => closed(),
-                Ok(Err(error)) => error,
-                Err(panic) => OpError::EngineGone(format!("it panicked: {}", words_of(&*panic))),
-            });
-        }
-        self.end.clone().unwrap_or_else(closed)
+        let life = self.life.as_ref().map(|life| life.lock().unwrap_or_else(PoisonError::into_inner).end());
+        life.unwrap_or_else(closed)
     }
 
     fn stop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // How it ended does not matter any more.
-            drop(thread.join());
+        let rings = &self.rings;
+        while !rings.is_over() {
+            rings.handle_wakeup.sleep(LOOK, || rings.is_over());
+        }
+        // The last handle waits for the very end. How it ended does not matter any more.
+        if let Some(life) = self.life.take().and_then(Arc::into_inner) {
+            life.into_inner().unwrap_or_else(PoisonError::into_inner).end();
         }
     }
 
     fn forget(&mut self) {
-        mem::forget(self.thread.take());
+        mem::forget(self.life.take());
     }
 }
 
@@ -115,18 +146,25 @@ pub struct SteppedEngine<L: Link> {
 }
 
 impl<L: Link> SteppedEngine<L> {
-    pub(super) fn new(worker: Worker<L>, rings: Arc<Rings>) -> Self {
-        Self { progress_loop: Some(ProgressLoop::new(worker, rings.clone())), rings, end: None }
+    pub(super) fn new(worker: Worker<L>, config: &Config, rings: Arc<Rings>) -> Self {
+        let domain = Domain::around(worker, config);
+        Self { progress_loop: Some(ProgressLoop::new(domain, Over::new(rings.clone()))), rings, end: None }
     }
 
     pub(super) fn worker(&self) -> Option<&Worker<L>> {
-        self.progress_loop.as_ref().map(|progress_loop| &progress_loop.worker)
+        self.progress_loop.as_ref().map(ProgressLoop::worker)
     }
 
     fn finish(&mut self, end: OpError) {
         self.end = Some(end);
         self.progress_loop = None;
         self.rings.finish();
+    }
+}
+
+impl fmt::Debug for EngineThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineThread").field("life", &self.life).finish_non_exhaustive()
     }
 }
 
@@ -142,9 +180,9 @@ impl<L: Link> sealed::HostsEngine for SteppedEngine<L> {
         match progress_loop.turn() {
             TurnResult::Idle => return false,
             TurnResult::Busy => {}
-            TurnResult::End(last_wish) => {
+            TurnResult::End(ending) => {
                 if let Some(progress_loop) = self.progress_loop.take() {
-                    progress_loop.end(last_wish);
+                    progress_loop.end(ending);
                 }
                 self.finish(closed());
             }

@@ -93,6 +93,7 @@ mod outcomes;
 mod progress_thread;
 mod questions;
 mod rings;
+mod seat;
 mod stock;
 mod stream_calls;
 mod streams;
@@ -115,6 +116,7 @@ use crate::backoff::{Backoff, BackoffLimits};
 use crate::config::Config;
 use crate::services::tag::claims::ClaimHome;
 use crate::sync::EventFd;
+use crate::worker::domain::Domain;
 use crate::worker::ports::join;
 use crate::worker::wireup_error::WireupError;
 use crate::{OpError, Rank, Worker};
@@ -125,6 +127,7 @@ use one_sided::OneSidedHandle;
 use outcomes::Outcomes;
 use rings::{Command, Rings};
 use roci_launcher::Job;
+use seat::Over;
 use stock::Stock;
 use streams::StreamHandle;
 pub use wait_fd::Arming;
@@ -171,39 +174,40 @@ impl DedicatedWorker {
 
     /// Opens a worker that is no rank of a job, on a new thread, as [`Worker::open_alone`] does.
     pub fn open_alone(config: &Config) -> Result<Self, WireupError> {
+        let config = config.for_strangers();
         let ours = config.clone();
-        Self::start(config, move || Worker::open_alone(&ours))
+        Self::start(&config, move || Ok(Domain::live(Worker::open_alone(&ours)?, &ours)))
     }
 
     /// Opens this rank of `job` on a new thread, as [`Worker::open_job`] does.
     pub fn spawn(config: &Config, job: Job) -> Result<Self, WireupError> {
         let ours = config.clone();
-        Self::start(config, move || Worker::open_job(&ours, job))
+        Self::start(config, move || Ok(Domain::live(Worker::open_job(&ours, job)?, &ours)))
     }
 
     /// Opens a worker on a new thread: ports belong to the thread that opens them.
     fn start<L: Link, F>(config: &Config, open: F) -> Result<Self, WireupError>
     where
-        F: FnOnce() -> Result<Worker<L>, WireupError> + Send + 'static,
+        F: FnOnce() -> Result<Domain<L>, WireupError> + Send + 'static,
     {
         let wait_fd = Arc::new(EventFd::new().map_err(WireupError::WaitFd)?);
         let rings = Arc::new(Rings::with_wait_fd(wait_fd.clone()));
         let (opened, is_open) = sync_channel(1);
         let (theirs, ours) = (rings.clone(), config.clone());
         let body = move || {
-            let over = progress_thread::Over::new(theirs.clone());
-            let worker = open().and_then(|worker| progress_thread::pin(ours.engine_cpu).map(|()| worker));
+            let over = Over::new(theirs);
+            let domain = open().and_then(|domain| progress_thread::pin(ours.engine_cpu).map(|()| domain));
             let limits = |worker: &Worker<L>| {
                 let cpus = worker.job.as_ref().map_or_else(processors, Job::cpus);
                 // Two threads a rank.
                 BackoffLimits::new(&ours, 2 * worker.size(), cpus)
             };
-            match worker {
-                Ok(worker) => {
-                    let limits = limits(&worker);
+            match domain {
+                Ok(domain) => {
+                    let limits = limits(domain.worker());
                     // Who does not listen any more has panicked, and its handle will not come.
-                    drop(opened.send(Ok(WorkerFacts::of(&worker, limits))));
-                    progress_thread::run(worker, limits, &over)
+                    drop(opened.send(Ok(WorkerFacts::of(domain.worker(), limits))));
+                    progress_thread::run(domain, limits, over)
                 }
                 Err(error) => {
                     drop(opened.send(Err(error)));
@@ -213,10 +217,10 @@ impl DedicatedWorker {
         };
         let thread = thread::Builder::new().name("roci-engine".into()).spawn(body);
         let thread = thread.map_err(|source| WireupError::Thread { cpu: None, source })?;
-        let mut host = EngineThread::new(thread, wait_fd);
+        let mut host = EngineThread::new(thread, rings.clone(), wait_fd);
         let Ok(outcome) = is_open.recv() else { return Err(host.end().into()) };
         match outcome {
-            Ok(facts) => Ok(Self::at(facts, config, rings, host)),
+            Ok(facts) => Ok(Self::at(facts, config.buffered_limit, rings, host)),
             Err(error) => {
                 // A second try finds it gone.
                 host.stop();
@@ -237,7 +241,7 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
     pub fn stepped(worker: Worker<L>, config: &Config) -> Self {
         let rings = Arc::new(Rings::new());
         let facts = WorkerFacts::of(&worker, BackoffLimits::new(config, worker.size(), worker.size()));
-        Self::at(facts, config, rings.clone(), SteppedEngine::new(worker, rings))
+        Self::at(facts, config.buffered_limit, rings.clone(), SteppedEngine::new(worker, config, rings))
     }
 
     /// Returns the worker that serves this handle; `None` once it has ended.
@@ -247,7 +251,7 @@ impl<L: Link> DedicatedWorker<SteppedEngine<L>> {
 }
 
 impl<H: EngineHost> DedicatedWorker<H> {
-    fn at(facts: WorkerFacts, config: &Config, rings: Arc<Rings>, host: H) -> Self {
+    fn at(facts: WorkerFacts, buffered_limit: usize, rings: Arc<Rings>, host: H) -> Self {
         let WorkerFacts { constants, arena, fork_watch, claims, names, limits } = facts;
         Self {
             constants,
@@ -260,7 +264,7 @@ impl<H: EngineHost> DedicatedWorker<H> {
             streams: StreamHandle::default(),
             one_sided: OneSidedHandle::default(),
             limits,
-            buffered_limit: config.buffered_limit,
+            buffered_limit,
             host,
         }
     }

@@ -5,18 +5,12 @@ use std::mem;
 
 use roci_driver::Buffer;
 
+use super::facts::LIMIT;
 use super::rings::OperationEnd;
 use crate::core::completion::Completion;
 use crate::core::slab::{KeySource, Slab};
 use crate::services::tag::completion_list::{CompletionList, ReportTo};
-use crate::services::tag::requests;
-use crate::services::tag::send_queue::OUTGOING_LIMIT;
 use crate::{Done, OpError, Request};
-
-/// Operations that may be under way, or over and not asked for. An endpoint's queue holds as many sends, so that the engine
-/// refuses none for want of room.
-pub(super) const LIMIT: usize = 1 << 15;
-const _: () = assert!(LIMIT <= OUTGOING_LIMIT && LIMIT <= requests::LIMIT);
 
 /// All operations that have a name.
 pub(super) struct Outcomes {

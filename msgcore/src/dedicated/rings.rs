@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use roci_driver::{AdoptError, Buffer, EngineStats, RegistrationStats, UserMemory};
 
+use super::facts::WorkerFacts;
 use super::one_sided_calls::{OneSidedAnswer, OneSidedQuestion};
 use super::stream_calls::{StreamAnswer, StreamCall};
 use super::wakeup::Wakeup;
+use crate::backoff::BackoffLimits;
 use crate::core::refused::CallError;
 use crate::core::segment::AwaitedNumber;
 use crate::services::am::Active;
@@ -16,6 +18,7 @@ use crate::services::rma::operation::OneSidedCall;
 use crate::services::tag::matching::Pattern;
 use crate::sync::{ArrayQueue, AtomicBool, EventFd};
 use crate::worker::Dropped;
+use crate::worker::domain::DomainError;
 use crate::{
     ClaimedMessage, CloseError, Done, EndpointAddress, Envelope, ExchangeError, FlushError, InsertError, OpError,
     PeerId, Request, SendOptions, Tag, WorkerEvent, WorkerStats,
@@ -94,9 +97,18 @@ pub(super) enum Question {
     Flush((Option<PeerId>, Duration)),
     Stream(StreamCall),
     OneSided(OneSidedQuestion),
+    OpenEndpoint(EndpointRequest),
     /// Makes the engine's thread panic.
     #[cfg(test)]
     Panic,
+}
+
+/// Another endpoint on the same thread is wanted, with a handle of its own.
+pub(super) struct EndpointRequest {
+    /// What the handle sleeps on.
+    pub(super) wait_fd: Arc<EventFd>,
+    /// How it waits.
+    pub(super) limits: BackoffLimits,
 }
 
 /// The engine's answer.
@@ -122,6 +134,7 @@ pub(super) enum Answer {
     Flush(Result<(), FlushError>),
     Stream(StreamAnswer),
     OneSided(OneSidedAnswer),
+    OpenEndpoint(Result<Box<(WorkerFacts, Arc<Rings>)>, DomainError>),
     Close(Result<Dropped, CloseError>),
     Abort(Dropped),
 }
@@ -142,7 +155,8 @@ pub(super) struct Rings {
     pub(super) completions: ArrayQueue<OperationEnd>,
     pub(super) answers: ArrayQueue<Answer>,
     pub(super) events: ArrayQueue<WorkerEvent>,
-    pub(super) engine_wakeup: Wakeup,
+    /// The thread's, for whichever of its handles.
+    pub(super) engine_wakeup: Arc<Wakeup>,
     pub(super) handle_wakeup: Wakeup,
     /// The application has let the engine go.
     is_released: AtomicBool,
@@ -161,7 +175,7 @@ impl Rings {
             completions: ArrayQueue::new(COMPLETIONS),
             answers: ArrayQueue::new(1),
             events: ArrayQueue::new(EVENTS),
-            engine_wakeup: Wakeup::default(),
+            engine_wakeup: Arc::default(),
             handle_wakeup: Wakeup::default(),
             is_released: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -173,6 +187,11 @@ impl Rings {
     /// Rings whose application's side may sleep on a descriptor.
     pub(super) fn with_wait_fd(wait_fd: Arc<EventFd>) -> Self {
         Self { handle_wakeup: Wakeup::with_wait_fd(wait_fd), ..Self::new() }
+    }
+
+    /// Rings to the same thread as others.
+    pub(super) fn beside(others: &Self, wait_fd: Arc<EventFd>) -> Self {
+        Self { engine_wakeup: others.engine_wakeup.clone(), ..Self::with_wait_fd(wait_fd) }
     }
 
     /// Leaves a command for the engine, which is woken if it sleeps; returns it where there is no room.

@@ -11,6 +11,7 @@ use super::rings::{COMMANDS, COMPLETIONS};
 use super::*;
 use crate::config::Origin;
 use crate::core::refused::CallError;
+use crate::worker::domain::DomainError;
 use crate::{Pattern, Request, SendOptions, Source, Tag, TagMatch};
 use roci_launcher::{Board, Token};
 
@@ -92,7 +93,7 @@ fn more_than_the_rings_hold_waits_and_none_is_lost() {
 fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room() {
     let mut worker = Alone::new(&[]).open();
     let waiting: Vec<_> =
-        (0..outcomes::LIMIT).map(|_| worker.recv_in_place(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
+        (0..facts::LIMIT).map(|_| worker.recv_in_place(Pattern::new(0, Tag::new(1))).expect("accepted")).collect();
     let error = worker.recv_in_place(ANYTHING()).expect_err("too many").to_string();
     assert_eq!(error, "32768 operations wait already: wait for some of them first");
     for request in waiting {
@@ -101,7 +102,7 @@ fn operations_beyond_the_limit_are_refused_by_name_and_cancelled_ones_make_room(
         assert!(worker.wait(request).expect("taken back").is_cancelled);
     }
     let _never = worker.recv_in_place(ANYTHING()).expect("room");
-    assert_eq!(worker.stats().expect("it lives").cancelled, outcomes::LIMIT as u64);
+    assert_eq!(worker.stats().expect("it lives").cancelled, facts::LIMIT as u64);
     assert_eq!(worker.abort().expect("it lives").receives, 1);
 }
 
@@ -292,7 +293,7 @@ fn a_dropped_handle_ends_its_thread_whatever_is_under_way() {
 #[test]
 fn a_worker_that_cannot_be_opened_says_why() {
     let alone = Alone::new(&[]);
-    let start = |open: fn() -> Result<Worker, WireupError>| DedicatedWorker::start(&alone.config, open).err();
+    let start = |open: fn() -> Result<Domain, WireupError>| DedicatedWorker::start(&alone.config, open).err();
     let error = start(|| Err(OpError::NobodyLeft.into())).expect("refused").to_string();
     assert_eq!(error, OpError::NobodyLeft.to_string());
     let error = start(|| panic!("at the start")).expect("refused").to_string();
@@ -325,7 +326,7 @@ fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
     let mut waiting: Vec<_> = std::iter::from_fn(|| worker.recv_in_place(Pattern::new(0, Tag::new(1))).ok()).collect();
     let buffer = worker.buffer(7).expect("memory");
     let refused = worker.recv_message(message, buffer).expect_err("too many");
-    assert!(matches!(refused.why, CallError::TooMany(outcomes::LIMIT)), "{refused}");
+    assert!(matches!(refused.why, CallError::TooMany(facts::LIMIT)), "{refused}");
     for request in waiting.drain(..3) {
         worker.cancel(request);
         assert!(worker.wait(request).expect("taken back").is_cancelled);
@@ -340,4 +341,28 @@ fn a_claimed_message_comes_back_from_a_call_that_is_refused() {
     let refused = worker.recv_message(message, buffer).expect_err("gone");
     assert!(matches!(refused.why, CallError::Peer(OpError::EngineGone(_))), "{refused}");
     assert_eq!((refused.given.0.envelope().len, refused.given.1.len()), (4, 4));
+}
+
+#[test]
+fn a_rank_opens_no_other_endpoint() {
+    let mut worker = Alone::new(&[]).open();
+    assert!(matches!(worker.open_endpoint().err().expect("refused"), DomainError::Rank));
+    worker.close().expect("it goes on");
+}
+
+/// Every handle of a thread learns why it is gone.
+#[test]
+fn a_panic_ends_all_handles_of_the_thread_by_name() {
+    let mut config = Config::default();
+    for (name, value) in [("device", "udp:127.96.0.1"), ("arena_size", "64MiB"), ("peers", "8")] {
+        config.set(name, value, Origin::Code).expect("in range");
+    }
+    let mut first = DedicatedWorker::open_alone(&config).expect("the loopback interface is up");
+    let mut others = [first.open_endpoint().expect("there is room"), first.open_endpoint().expect("there is room")];
+    let words = first.provoke_panic().to_string();
+    assert!(words.contains("as was asked for"), "{words}");
+    for other in &mut others {
+        assert_eq!(other.stats().expect_err("it is gone").to_string(), words);
+    }
+    assert!(others[0].open_endpoint().is_err());
 }

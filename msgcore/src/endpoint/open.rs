@@ -109,7 +109,7 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
         let Parts { mut engine, pd, identity } = parts;
         let state = ParkedEndpoint::open(config, &mut engine, identity, None)?;
-        let ParkedEndpoint { core: own, peers, services, wireup, keepalive, events, leaving, calls } = state;
+        let ParkedEndpoint { core: own, peers, services, wireup, keepalive, events, leaving } = state;
         let OwnCore { cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes } = own;
         let core = Core {
             engine,
@@ -125,7 +125,7 @@ impl<L: Link> Endpoint<L> {
             stats,
             message_sizes,
         };
-        Ok(Self { core, peers, services, wireup, keepalive, events, leaving, calls })
+        Ok(Self { core, peers, services, wireup, keepalive, events, leaving, calls: 0 })
     }
 
     /// Opens another endpoint of the domain.
@@ -201,7 +201,7 @@ impl<L: Link> ParkedEndpoint<L> {
         let services = services(config, &peers, requests, rules);
         let keepalive = Keepalive::new(config.keepalive_s);
         let (events, leaving) = (VecDeque::new(), LeavingPeers::default());
-        Ok(Self { core, peers, services, wireup, keepalive, events, leaving, calls: 0 })
+        Ok(Self { core, peers, services, wireup, keepalive, events, leaving })
     }
 }
 

@@ -29,7 +29,6 @@ pub(crate) struct ParkedEndpoint<L: Link> {
     pub(super) keepalive: Keepalive,
     pub(super) events: VecDeque<EndpointEvent>,
     pub(super) leaving: LeavingPeers,
-    pub(super) calls: u32,
 }
 
 /// What an endpoint has of the engine for as long as that lives. One that is closed leaves it to the next.
@@ -42,15 +41,15 @@ pub(crate) struct Premises {
 }
 
 impl<L: Link> ParkedEndpoint<L> {
-    /// Has periods of this endpoint pass as those of the one that polls, after so many calls of that one's.
-    pub(crate) fn keep_step(&mut self, calls: u32) {
-        self.calls = calls.wrapping_sub(1);
-    }
-
     /// Returns what is left for another endpoint once this one is dismantled.
     pub(crate) fn into_premises(mut self) -> Premises {
         let OwnCore { cq, receives, .. } = self.core;
         Premises { cq, receives, free_ports: self.wireup.locality.attached.take_free() }
+    }
+
+    /// Whether operations have ended, or something has happened, that another thread was not notified of.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.services.tag.requests.has_ended() || !self.events.is_empty()
     }
 
     /// Whether something is to be done for this endpoint, which does not poll itself: a look costs less than taking its place.
@@ -66,14 +65,9 @@ impl<L: Link> ParkedEndpoint<L> {
 }
 
 impl<L: Link> Endpoint<L> {
-    /// Returns how often the endpoint has made progress.
-    pub(crate) fn calls(&self) -> u32 {
-        self.calls
-    }
-
-    /// Takes the place of another endpoint of the domain, which takes this one's.
+    /// Takes the place of another endpoint of the domain, which takes this one's. The calls that make progress are counted for all.
     pub(crate) fn exchange(&mut self, other: &mut ParkedEndpoint<L>) {
-        let Self { core, peers, services, wireup, keepalive, events, leaving, calls } = self;
+        let Self { core, peers, services, wireup, keepalive, events, leaving, calls: _ } = self;
         core.exchange(&mut other.core);
         mem::swap(peers, &mut other.peers);
         mem::swap(services, &mut other.services);
@@ -81,7 +75,6 @@ impl<L: Link> Endpoint<L> {
         mem::swap(keepalive, &mut other.keepalive);
         mem::swap(events, &mut other.events);
         mem::swap(leaving, &mut other.leaving);
-        mem::swap(calls, &mut other.calls);
     }
 
     /// Ends all that this endpoint has under way and all that it has of the engine, but for its receives: it is of no use from here on.

@@ -37,7 +37,6 @@ impl<L: Link> Endpoint<L> {
             happened |= self.copy_from_process();
         }
         self.core.engine.ring_doorbell();
-        self.calls = self.calls.wrapping_add(1);
         happened
     }
 
@@ -82,9 +81,11 @@ impl<L: Link> Endpoint<L> {
         true
     }
 
-    /// Whether it may be time for [`Endpoint::look_around`], which is seldom: but each time for an application that calls seldom.
+    /// Whether it may be time for [`Endpoint::look_around`], which is seldom: but each time for an application that calls seldom. To be
+    /// asked once for each call of the application that makes progress.
     #[inline]
     pub(crate) fn may_look_around(&mut self) -> bool {
+        self.calls = self.calls.wrapping_add(1);
         // Periods are powers of two, so this takes no division.
         self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent() || self.core.engine.take_late()
     }

@@ -88,6 +88,9 @@ pub enum DomainError {
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] WireupError),
+    /// The thread of a dedicated worker has ended, or this process was forked from its own.
+    #[error(transparent)]
+    Engine(#[from] OpError),
     /// It was closed, and not in order.
     #[error(transparent)]
     Close(#[from] CloseError),
@@ -100,8 +103,12 @@ impl Domain {
     /// The device does not work, or joins two processes only.
     pub fn open_alone(config: &Config) -> Result<Self, DomainError> {
         let config = config.for_strangers();
-        let worker = Worker::open_alone(&config)?;
-        Ok(Self { local_means: live_means, ..Self::around(worker, &config) })
+        Ok(Self::live(Worker::open_alone(&config)?, &config))
+    }
+
+    /// A domain around a worker of either kind, whose further endpoints have local ports as the first has.
+    pub(crate) fn live(worker: Worker, config: &Config) -> Self {
+        Self { local_means: live_means, ..Self::around(worker, config) }
     }
 }
 
@@ -183,6 +190,23 @@ impl<L: Link> Domain<L> {
         Ok(&mut self.worker)
     }
 
+    /// Returns an endpoint that is there.
+    #[inline]
+    pub(crate) fn take(&mut self, id: EndpointId) -> &mut Worker<L> {
+        if id == self.at_hand { &mut self.worker } else { self.endpoint(id).expect("it is open") }
+    }
+
+    /// Returns the endpoint that was used last.
+    pub(crate) fn worker(&self) -> &Worker<L> {
+        &self.worker
+    }
+
+    /// Whether another thread is to learn something of an endpoint.
+    #[inline]
+    pub(crate) fn has_reports(&self, id: EndpointId) -> bool {
+        id == self.at_hand || self.worker.others.iter().any(|other| other.id == id && other.state.has_reports())
+    }
+
     /// Makes progress for all endpoints; returns whether anything happened.
     pub fn progress(&mut self) -> bool {
         self.worker.progress()
@@ -233,6 +257,17 @@ impl<L: Link> Domain<L> {
             None => Ok(dropped),
             Some(why) => Err(CloseError { why, dropped }),
         }
+    }
+
+    /// Ends all endpoints at once, and returns what they gave up together.
+    pub fn abort(mut self) -> Dropped {
+        let mut dropped = Dropped::default();
+        while !self.worker.others.is_empty() {
+            dropped.add(self.worker.give_up());
+            self.remove(self.at_hand).expect("there are others");
+        }
+        dropped.add(self.worker.abort());
+        dropped
     }
 
     /// Takes an endpoint out of the domain, with all that it has under way. What it has of the engine is the next one's.

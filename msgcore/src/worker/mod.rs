@@ -193,6 +193,11 @@ impl<L: Link> Worker<L> {
         self.rank
     }
 
+    /// How long it waits for its peers where it is dropped.
+    pub(crate) fn linger(&self) -> Option<Duration> {
+        self.linger
+    }
+
     /// How many ranks there are.
     pub fn size(&self) -> usize {
         self.size

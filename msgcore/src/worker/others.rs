@@ -40,16 +40,13 @@ impl<L: Link> Worker<L> {
     #[inline(never)]
     pub(super) fn progress_others(&mut self, is_look: bool) -> bool {
         let mut happened = false;
-        let calls = self.endpoint.calls();
         self.for_others(|worker, other| {
-            if is_look {
-                other.state.keep_step(calls);
-            } else if !other.state.is_due(&worker.endpoint.core.engine) {
+            if !is_look && !other.state.is_due(&worker.endpoint.core.engine) {
                 return;
             }
             worker.exchange(other);
             happened |= worker.endpoint.progress();
-            if worker.endpoint.may_look_around() {
+            if is_look || worker.endpoint.wireup.is_urgent() {
                 happened |= worker.look_around(!happened);
             }
             worker.exchange(other);

@@ -293,6 +293,11 @@ impl Requests {
     /// again because it is being cancelled, or be named twice; [`Request::PART`] stands for a message that [`Requests::next_part`]
     /// takes.
     #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| !ended.is_empty())
+    }
+
+    /// Returns the next one that has ended.
     pub(crate) fn next_ended(&mut self) -> Option<Request> {
         self.ended.as_mut()?.pop_front()
     }
