@@ -418,6 +418,20 @@ fn each_channel_has_the_events_of_its_own_connections() {
     hosts.ends[1].engine.cm_listen(other).expect("the service is free again");
 }
 
+/// An answer has come, and its channel is destroyed before the event is polled, which alone names the queue pair.
+#[test]
+fn an_answer_for_a_channel_that_is_gone_leaves_no_queue_pair() {
+    let mut hosts = Hosts::new(None, ["10.0.0.1", "10.0.0.2"]);
+    let near = hosts.ends[0].engine.cm_create_channel();
+    hosts.connect_on(near, SocketAddr::new("10.0.0.2".parse().expect("an address"), PORT));
+    hosts.accept();
+    hosts.steps(20);
+    assert!(hosts.ends[0].engine.is_port_in_use(0));
+    hosts.ends[0].engine.cm_destroy_channel(near);
+    hosts.steps(20);
+    assert!(!hosts.ends[0].engine.is_port_in_use(0));
+}
+
 /// A request has come, and its channel is destroyed before the event is polled: the request is refused.
 #[test]
 fn a_request_for_a_channel_that_is_gone_is_refused() {

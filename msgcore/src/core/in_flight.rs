@@ -33,6 +33,11 @@ impl InFlight {
         self.begun.wrapping_sub(self.ended) as usize
     }
 
+    /// Returns how many have ended, in a number that begins again at 0.
+    pub(crate) fn ended(self) -> u32 {
+        self.ended
+    }
+
     /// Marks the newest one.
     pub(crate) fn mark(self) -> QueueMark {
         QueueMark(self.begun)

@@ -14,12 +14,14 @@ pub(crate) struct OpenRegions {
     limit: usize,
     /// Keys that the application has chosen. Apart, because few endpoints have any.
     pub(crate) chosen: Box<ExposedKeys>,
+    /// Where the next offer begins.
+    pub(crate) next_offer: u64,
 }
 
 impl OpenRegions {
     /// At most `limit` regions at a time.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { open: 0, limit, chosen: Box::default() }
+        Self { open: 0, limit, chosen: Box::default(), next_offer: 0 }
     }
 
     /// How many are open.

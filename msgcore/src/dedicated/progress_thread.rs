@@ -48,11 +48,11 @@ pub(super) enum TurnResult {
     /// Something did.
     Busy,
     /// The last endpoint is to end.
-    End(Ending),
+    End(ThreadEnd),
 }
 
 /// How the last endpoint is to end.
-pub(super) enum Ending {
+pub(super) enum ThreadEnd {
     /// As its handle wishes.
     Wished(LastWish),
     /// The handle is gone, or has its answer.
@@ -93,8 +93,8 @@ impl<L: Link> ProgressLoop<L> {
         happened |= self.domain.progress();
         let mut at = 0;
         while at < self.seats.len() {
-            match self.report(at, happened) {
-                SeatNews::Left if self.seats.len() == 1 => return TurnResult::End(Ending::Silent),
+            match self.report(at) {
+                SeatNews::Left if self.seats.len() == 1 => return TurnResult::End(ThreadEnd::Silent),
                 SeatNews::Left => self.remove(at),
                 SeatNews::Some => {
                     happened = true;
@@ -137,14 +137,14 @@ impl<L: Link> ProgressLoop<L> {
     }
 
     /// Does what is not an endpoint's own business. Returns how the thread is to end, if it is.
-    fn follow(&mut self, at: usize, order: Order) -> Option<Ending> {
+    fn follow(&mut self, at: usize, order: Order) -> Option<ThreadEnd> {
         let is_last = self.seats.len() == 1;
         let Self { domain, seats } = self;
         let seat = &mut seats[at];
         match order {
             Order::Open(request) => self.open(at, request),
-            Order::End(last_wish) if is_last => return Some(Ending::Wished(last_wish)),
-            Order::Linger if is_last => return Some(Ending::Silent),
+            Order::End(last_wish) if is_last => return Some(ThreadEnd::Wished(last_wish)),
+            Order::Linger if is_last => return Some(ThreadEnd::Silent),
             Order::End(LastWish::Close) => seat.begin_closing(domain.take(seat.id)),
             Order::Linger => seat.begin_lingering(domain.take(seat.id)),
             Order::End(LastWish::Abort) => seat.abort(domain.take(seat.id)),
@@ -166,7 +166,7 @@ impl<L: Link> ProgressLoop<L> {
     }
 
     /// Reports what has ended at an endpoint, and looks whether it has left.
-    fn report(&mut self, at: usize, happened: bool) -> SeatNews {
+    fn report(&mut self, at: usize) -> SeatNews {
         let Self { domain, seats } = self;
         let seat = &mut seats[at];
         let report_wish = seat.rings().take_report_wish();
@@ -175,7 +175,7 @@ impl<L: Link> ProgressLoop<L> {
         }
         let worker = domain.take(seat.id);
         if seat.is_leaving() {
-            return if seat.has_left(worker, happened) { SeatNews::Left } else { SeatNews::None };
+            return if seat.has_left(worker) { SeatNews::Left } else { SeatNews::None };
         }
         let is_any = seat.look(worker) | seat.report(worker);
         if let Some(seconds) = report_wish {
@@ -192,12 +192,12 @@ impl<L: Link> ProgressLoop<L> {
     }
 
     /// Ends the last endpoint: waits for the others first, or does not.
-    pub(super) fn end(self, ending: Ending) {
+    pub(super) fn end(self, ending: ThreadEnd) {
         let Self { domain, seats } = self;
         let answer = match ending {
-            Ending::Wished(LastWish::Close) => Answer::Close(domain.close()),
-            Ending::Wished(LastWish::Abort) => Answer::Abort(domain.abort()),
-            Ending::Silent => return drop((domain, seats)),
+            ThreadEnd::Wished(LastWish::Close) => Answer::Close(domain.close()),
+            ThreadEnd::Wished(LastWish::Abort) => Answer::Abort(domain.abort()),
+            ThreadEnd::Silent => return drop((domain, seats)),
         };
         seats[0].say(answer);
     }

@@ -113,9 +113,9 @@ impl Seat {
     }
 
     /// Whether nothing of a closed endpoint is under way any more. The handle has its answer then.
-    pub(super) fn has_left<L: Link>(&mut self, worker: &mut Worker<L>, happened: bool) -> bool {
+    pub(super) fn has_left<L: Link>(&mut self, worker: &mut Worker<L>) -> bool {
         match &mut self.awaited {
-            Some(AwaitedAnswer::Close(close)) => match worker.poll_closing(close, happened) {
+            Some(AwaitedAnswer::Close(close)) => match worker.poll_closing(close) {
                 Some(outcome) => {
                     self.say(Answer::Close(outcome));
                     true

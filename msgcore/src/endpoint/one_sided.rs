@@ -48,7 +48,7 @@ impl<L: Link> Endpoint<L> {
     /// Offers memory to peers.
     pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<UserMemory>> {
         match self.check_process() {
-            Ok(()) => self.services.rma.offer(memory),
+            Ok(()) => self.services.rma.offer(&mut self.core, memory),
             Err(why) => Err(Refused::new(why, memory)),
         }
     }

@@ -108,7 +108,7 @@ impl<L: Link> Endpoint<L> {
     /// The configuration wants connections that cannot be made so.
     pub(crate) fn open(config: &Config, parts: Parts<L>) -> Result<Self, NoWireup> {
         let Parts { mut engine, pd, identity } = parts;
-        let state = ParkedEndpoint::open(config, &mut engine, identity, None)?;
+        let state = ParkedEndpoint::open(config, &mut engine, identity, None).map_err(|(why, _)| why)?;
         let ParkedEndpoint { core: own, peers, services, wireup, keepalive, events, leaving } = state;
         let OwnCore { cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes } = own;
         let core = Core {
@@ -131,13 +131,13 @@ impl<L: Link> Endpoint<L> {
     /// Opens another endpoint of the domain.
     ///
     /// # Errors
-    /// The configuration wants connections that cannot be made so.
+    /// The configuration wants connections that cannot be made so. The premises are for another try.
     pub(crate) fn open_beside(
         &mut self,
         config: &Config,
         identity: Identity<L>,
         spare: Option<Premises>,
-    ) -> Result<ParkedEndpoint<L>, NoWireup> {
+    ) -> Result<ParkedEndpoint<L>, (NoWireup, Box<Premises>)> {
         let opened = ParkedEndpoint::open(config, &mut self.core.engine, identity, spare)?;
         self.core.engine.offer_to_sinks(opened.core.cq, false);
         Ok(opened)
@@ -172,7 +172,7 @@ impl<L: Link> ParkedEndpoint<L> {
         engine: &mut Engine<L>,
         identity: Identity<L>,
         spare: Option<Premises>,
-    ) -> Result<Self, NoWireup> {
+    ) -> Result<Self, (NoWireup, Box<Premises>)> {
         let Identity { neighbourhood, is_shared_port, local, params, requests } = identity;
         let memory = engine.arena().free_bytes();
         let peers = neighbourhood.peers();
@@ -180,10 +180,13 @@ impl<L: Link> ParkedEndpoint<L> {
             let queues = config.receive_queues_for(neighbourhood.planned(config));
             create_premises(engine, config, queues, peers.slots())
         });
-        let Premises { cq, receives, free_ports } = premises;
-        let plans = plans(params, &receives);
-        let ports = (is_shared_port, Locality::with(local, free_ports));
-        let wireup = Wireup::open(config, engine, neighbourhood.book(), ports, plans)?;
+        let plans = plans(params, &premises.receives);
+        let ports = (is_shared_port, Locality::with(local, premises.free_ports.clone()));
+        let wireup = match Wireup::open(config, engine, neighbourhood.book(), ports, plans) {
+            Ok(wireup) => wireup,
+            Err(why) => return Err((why, premises.into())),
+        };
+        let Premises { cq, receives, .. } = premises;
         let rules = config.rules();
         let core = OwnCore {
             cq,

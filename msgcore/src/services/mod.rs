@@ -48,6 +48,7 @@ impl Services {
 
     /// The end is no more: nothing of the engine's stays with it.
     pub(crate) fn close<L: Link>(&mut self, core: &mut Core<L>) {
+        self.tag.discard_claims(core);
         self.tag.close_staging(core);
         self.rma.close_offers(core);
     }

@@ -17,6 +17,9 @@ use crate::endpoint::address::{BadEndpointAddress, EndpointAddress};
 use crate::endpoint::strangers::InsertError;
 use crate::endpoint::wireup::{Meant, OutgoingText, PeerSession};
 
+/// Texts of closed endpoints that wait for the application to carry them.
+const FAREWELLS: usize = 1 << 14;
+
 /// Why a text of a connection's exchange was not taken.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -120,6 +123,20 @@ impl<L: Link> Worker<L> {
         if !self.endpoint.peers.may_strangers_come() || self.is_forked() {
             return None;
         }
+        self.others.farewells.pop_front().or_else(|| self.next_own_exchange())
+    }
+
+    /// The endpoint at hand is closed: its last texts are carried with those of another.
+    pub(super) fn keep_farewells(&mut self) {
+        while let Some(text) = self.next_own_exchange() {
+            self.others.farewells.push_back(text);
+        }
+        // An application that carries none loses the oldest.
+        let excess = self.others.farewells.len().saturating_sub(FAREWELLS);
+        self.others.farewells.drain(..excess);
+    }
+
+    fn next_own_exchange(&mut self) -> Option<(EndpointAddress, String)> {
         let own = self.address();
         let OutgoingText { address, session, text, .. } = self.endpoint.wireup.next_mail()?;
         let PeerSession { ours, theirs } = session;
@@ -144,7 +161,9 @@ impl<L: Link> Worker<L> {
         let incarnation = number(next()?)?;
         let session = PeerSession { ours: number(next()?)?, theirs: number(next()?)? };
         let (meant, rest) = (Meant { incarnation, session }, next()?);
-        let is_known = self.endpoint.wireup.book.at(address.place()).is_some();
+        // Only who asks may take the place of another: the last words of an endpoint may come after its successor.
+        let known = self.endpoint.wireup.book.at(address.place());
+        let is_known = known.is_some_and(|(_, known)| known.incarnation == address.incarnation);
         if is_known || rest.starts_with("ask ") {
             let from = self.endpoint.identify(address, meant)?;
             self.endpoint.wireup.deliver_mail(from, rest.to_owned());

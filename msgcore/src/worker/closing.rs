@@ -6,6 +6,7 @@
 //! an answer still.
 
 use std::fmt::{self, Display, Formatter};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
@@ -13,6 +14,7 @@ use thiserror::Error;
 
 use crate::backoff::{Backoff, SUSPICIOUS};
 use crate::core::completion::OpError;
+use crate::core::lane::Lane;
 use crate::core::peer::{Peer, PeerId};
 use crate::core::request::Request;
 use crate::services::tag::operation::TagOperation;
@@ -37,8 +39,10 @@ pub struct CloseError {
 pub(crate) struct PendingClose {
     /// What was under way then.
     sends: Vec<Request>,
-    /// How long nothing may happen.
+    /// How long its peers may be silent.
     patience: Duration,
+    /// What they had done when they were last looked at.
+    traffic: u64,
     last: Instant,
 }
 
@@ -73,24 +77,35 @@ impl<L: Link> Worker<L> {
         for &send in &sends {
             self.cancel(send);
         }
-        PendingClose { sends, patience: self.endpoint.wireup.patience(), last: Instant::now() }
+        let (patience, traffic) = (self.endpoint.wireup.patience(), self.traffic());
+        PendingClose { sends, patience, traffic, last: Instant::now() }
     }
 
-    /// Returns what the endpoint at hand gave up, once nothing of it is under way any more; or why that has not come about.
-    pub(crate) fn poll_closing(
-        &mut self,
-        close: &mut PendingClose,
-        happened: bool,
-    ) -> Option<Result<Dropped, CloseError>> {
-        if happened {
-            close.last = Instant::now();
-        }
+    /// Returns what the endpoint at hand gave up, once nothing of it is under way any more; or why that has not come about, once its own
+    /// peers have been silent for long.
+    pub(crate) fn poll_closing(&mut self, close: &mut PendingClose) -> Option<Result<Dropped, CloseError>> {
         let is_drained = self.is_drained();
-        if !is_drained && close.last.elapsed() <= close.patience {
-            return None;
+        if !is_drained {
+            if close.last.elapsed() <= close.patience {
+                return None;
+            }
+            let before = mem::replace(&mut close.traffic, self.traffic());
+            if before != close.traffic {
+                close.last = Instant::now();
+                return None;
+            }
         }
         let dropped = Dropped { sends: self.lost_sends(&close.sends), ..self.dropped() };
         Some(if is_drained { Ok(dropped) } else { Err(CloseError { why: self.silence(close.patience), dropped }) })
+    }
+
+    /// Returns a number that everything changes by which a peer of the endpoint at hand gives a sign of life.
+    fn traffic(&self) -> u64 {
+        let of_lane = |lane: &Lane| {
+            let stats = self.endpoint.core.engine.qp_stats(lane.qp).unwrap_or_default();
+            stats.rx_requests + stats.tx_read_responses + u64::from(lane.in_flight.ended())
+        };
+        self.endpoint.peers.iter().flat_map(|peer| &peer.lanes).map(of_lane).fold(0, u64::wrapping_add)
     }
 
     /// Returns what the endpoint at hand gives up that ends now.
@@ -150,6 +165,14 @@ impl<L: Link> Worker<L> {
         self.barrier()?;
         self.leave();
         Ok(())
+    }
+
+    /// Ends the engine's connections. Nothing is waited for when the worker is dropped then.
+    pub(super) fn depart(mut self) {
+        self.linger = None;
+        if !self.is_forked() {
+            self.leave();
+        }
     }
 
     /// Ends the connections that RDMA-CM has made. Both ends do so at about the same time, so a peer whose answer does not come soon has

@@ -1,12 +1,12 @@
 //! A domain: several endpoints of a process that share an engine, its ports, keys and memory, and progress.
 
 use std::mem;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roci_driver::link::Link;
 use thiserror::Error;
 
-use super::closing::CloseError;
+use super::closing::{CloseError, PendingClose};
 use super::live_link::LiveLink;
 use super::local_means::local_means;
 use super::others::{EndpointId, OtherEndpoint};
@@ -60,6 +60,8 @@ pub struct Domain<L: Link = LiveLink> {
     config: Config,
     local_means: LocalMeansOf<L>,
     at_hand: EndpointId,
+    /// The incarnation of the first endpoint, which is random. The others' are those behind it.
+    incarnation: u64,
     /// Endpoints that were ever opened.
     opened: u32,
     /// What endpoints have left that were closed.
@@ -125,7 +127,8 @@ impl<L: Link> Domain<L> {
     /// The same around a worker of either kind. A rank stays alone in its domain.
     pub(crate) fn around(worker: Worker<L>, config: &Config) -> Self {
         let (at_hand, local_means): (_, LocalMeansOf<L>) = (EndpointId::FIRST, |_, _| None);
-        Self { worker, config: config.clone(), local_means, at_hand, opened: 1, spares: Vec::new() }
+        let incarnation = worker.address().incarnation;
+        Self { worker, config: config.clone(), local_means, at_hand, incarnation, opened: 1, spares: Vec::new() }
     }
 
     /// Opens another endpoint, with the configuration of the first.
@@ -149,9 +152,12 @@ impl<L: Link> Domain<L> {
             params: queue_pair_params(config),
             requests: Requests::numbered(address.incarnation as u32),
         };
-        let state = worker.endpoint.open_beside(config, identity, spare).map_err(WireupError::from)?;
+        let state = worker.endpoint.open_beside(config, identity, spare).map_err(|(why, premises)| {
+            spares.push(*premises);
+            WireupError::from(why)
+        })?;
         let id = EndpointId::opened_after(self.opened);
-        worker.others.push(OtherEndpoint { id, state, published: None });
+        worker.others.parked.push(OtherEndpoint { id, state, published: None });
         self.opened += 1;
         self.endpoint(id)?;
         if let Err(error) = self.worker.endpoint.provide(&self.config) {
@@ -164,7 +170,7 @@ impl<L: Link> Domain<L> {
 
     /// Returns the names of all endpoints, in the order in which they were opened.
     pub fn endpoints(&self) -> Vec<EndpointId> {
-        let others = self.worker.others.iter().map(|other| other.id);
+        let others = self.worker.others.parked.iter().map(|other| other.id);
         let mut ids: Vec<_> = others.chain([self.at_hand]).collect();
         ids.sort_unstable();
         ids
@@ -181,7 +187,7 @@ impl<L: Link> Domain<L> {
     /// There is none of this name.
     pub fn endpoint(&mut self, id: EndpointId) -> Result<&mut Worker<L>, DomainError> {
         if id != self.at_hand {
-            let others = &mut self.worker.others;
+            let others = &mut self.worker.others.parked;
             let at = others.iter().position(|other| other.id == id).ok_or(DomainError::NoEndpoint)?;
             // The application may compute next.
             self.worker.ring_doorbell();
@@ -204,7 +210,7 @@ impl<L: Link> Domain<L> {
     /// Whether another thread is to learn something of an endpoint.
     #[inline]
     pub(crate) fn has_reports(&self, id: EndpointId) -> bool {
-        id == self.at_hand || self.worker.others.iter().any(|other| other.id == id && other.state.has_reports())
+        id == self.at_hand || self.worker.others.parked.iter().any(|other| other.id == id && other.state.has_reports())
     }
 
     /// Makes progress for all endpoints; returns whether anything happened.
@@ -240,6 +246,9 @@ impl<L: Link> Domain<L> {
     /// # Errors
     /// One of them could not end in order. All are gone all the same.
     pub fn close(mut self) -> Result<Dropped, CloseError> {
+        if self.worker.others.parked.is_empty() || self.worker.is_forked() {
+            return self.worker.close();
+        }
         let (mut dropped, mut failure) = (Dropped::default(), None);
         let mut note = |outcome: Result<Dropped, CloseError>| match outcome {
             Ok(its) => dropped.add(its),
@@ -248,11 +257,14 @@ impl<L: Link> Domain<L> {
                 failure.get_or_insert(why);
             }
         };
-        while !self.worker.others.is_empty() {
-            note(self.worker.close_at_hand());
-            self.remove(self.at_hand).expect("there are others");
+        // All at once: a peer that does not answer is waited for once.
+        let others = self.endpoints().into_iter().filter(|&id| id != self.at_hand).collect::<Vec<_>>();
+        let mut open: Vec<_> = others.into_iter().map(|id| (id, self.take(id).begin_closing())).collect();
+        note(self.worker.close_at_hand());
+        while let Some((id, mut close)) = open.pop() {
+            note(self.take(id).go_on_closing(&mut close));
         }
-        note(self.worker.close());
+        self.worker.depart();
         match failure {
             None => Ok(dropped),
             Some(why) => Err(CloseError { why, dropped }),
@@ -262,7 +274,7 @@ impl<L: Link> Domain<L> {
     /// Ends all endpoints at once, and returns what they gave up together.
     pub fn abort(mut self) -> Dropped {
         let mut dropped = Dropped::default();
-        while !self.worker.others.is_empty() {
+        while !self.worker.others.parked.is_empty() {
             dropped.add(self.worker.give_up());
             self.remove(self.at_hand).expect("there are others");
         }
@@ -279,31 +291,31 @@ impl<L: Link> Domain<L> {
         self.check_not_last()?;
         if !self.worker.is_forked() {
             self.worker.endpoint.dismantle();
+            self.worker.keep_farewells();
         }
         self.worker.take_in_hand(0, &mut self.at_hand);
-        let removed = self.worker.others.swap_remove(0);
+        let removed = self.worker.others.parked.swap_remove(0);
         assert_eq!(removed.id, id, "it was at hand");
         self.spares.push(removed.state.into_premises());
         Ok(())
     }
 
     fn check_not_last(&self) -> Result<(), DomainError> {
-        if self.worker.others.is_empty() { Err(DomainError::LastEndpoint) } else { Ok(()) }
+        if self.worker.others.parked.is_empty() { Err(DomainError::LastEndpoint) } else { Ok(()) }
     }
 
     /// Returns the address of the next endpoint: the first service behind the configured one that no other has.
     fn next_address(&self) -> Result<EndpointAddress, DomainError> {
-        if self.worker.others.len() + 1 >= ENDPOINTS {
+        if self.worker.others.parked.len() + 1 >= ENDPOINTS {
             return Err(DomainError::TooMany);
         }
         let own = self.worker.address();
-        let others = self.worker.others.iter().map(|other| other.state.wireup.book.own());
+        let others = self.worker.others.parked.iter().map(|other| other.state.wireup.book.own());
         let taken: Vec<_> = others.chain([own]).map(|address| address.service).collect();
         let mut services = self.config.service..=u16::MAX;
         let service = services.find(|service| !taken.contains(service));
         let service = service.ok_or(DomainError::NoService(self.config.service))?;
-        // No other endpoint of this domain has had it, and none of another process: the first one's is random.
-        let incarnation = own.incarnation.wrapping_add(u64::from(self.opened));
+        let incarnation = self.incarnation.wrapping_add(u64::from(self.opened));
         Ok(EndpointAddress { service, incarnation, ..own })
     }
 }
@@ -319,10 +331,18 @@ impl<L: Link> Worker<L> {
         if self.is_forked() {
             return Err(OpError::Forked.into());
         }
-        let (mut close, mut backoff) = (self.begin_closing(), Backoff::new(self.limits));
+        let mut close = self.begin_closing();
+        self.go_on_closing(&mut close)
+    }
+
+    fn go_on_closing(&mut self, close: &mut PendingClose) -> Result<Dropped, CloseError> {
+        if self.is_forked() {
+            return Err(OpError::Forked.into());
+        }
+        let mut backoff = Backoff::new(self.limits);
         loop {
             let happened = self.progress();
-            if let Some(end) = self.poll_closing(&mut close, happened) {
+            if let Some(end) = self.poll_closing(close) {
                 return end;
             }
             if happened {
@@ -337,21 +357,21 @@ impl<L: Link> Worker<L> {
 
     /// Takes the other endpoint at this index in hand. The one that was is there from now on.
     fn take_in_hand(&mut self, at: usize, at_hand: &mut EndpointId) {
-        let mut others = mem::take(&mut self.others);
+        let mut others = mem::take(&mut self.others.parked);
         self.exchange(&mut others[at]);
         mem::swap(&mut others[at].id, at_hand);
-        self.others = others;
+        self.others.parked = others;
     }
 
-    /// Lingers for all endpoints of the domain, one after the other.
+    /// Lingers for all endpoints of the domain together.
     pub(super) fn flush_all(&mut self, linger: Duration) {
-        let mut name = EndpointId::FIRST;
-        for at in 0..=self.others.len() {
+        let (since, mut name) = (Instant::now(), EndpointId::FIRST);
+        for at in 0..=self.others.parked.len() {
             self.endpoint.discard_dropped();
-            if let Err(error) = self.flush(None, linger) {
+            if let Err(error) = self.flush(None, linger.saturating_sub(since.elapsed())) {
                 tracing::warn!("rank {} ends without a close: {error}", self.rank);
             }
-            if at < self.others.len() {
+            if at < self.others.parked.len() {
                 self.take_in_hand(at, &mut name);
             }
         }

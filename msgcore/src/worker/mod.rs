@@ -46,7 +46,7 @@ use crate::published::StatsWriter;
 use crate::services::tag::requests::Requests;
 
 use departures::Departures;
-use others::OtherEndpoint;
+use others::Others;
 use ports::{LiveLink, Ports, join, queue_pair_params};
 use report::Awaited;
 use unrung::UnrungSends;
@@ -64,7 +64,7 @@ pub struct Worker<L: Link = LiveLink> {
     size: usize,
     pub(crate) endpoint: Endpoint<L>,
     /// Those of the same domain.
-    others: Vec<OtherEndpoint<L>>,
+    others: Others<L>,
     pub(crate) job: Option<Job>,
     /// What carries texts between ranks, where there is no job.
     mail: Option<Box<dyn Mail>>,
@@ -176,7 +176,7 @@ impl<L: Link> Worker<L> {
             rank,
             size,
             endpoint,
-            others: Vec::new(),
+            others: Others::default(),
             departures: Departures::default(),
             unrung: UnrungSends::default(),
             limits: BackoffLimits::new(config, size, job.as_ref().map_or(size, Job::cpus)),
@@ -228,7 +228,7 @@ impl<L: Link> Worker<L> {
         if is_look {
             happened |= self.look_around(!happened);
         }
-        if !self.others.is_empty() {
+        if !self.others.parked.is_empty() {
             happened |= self.progress_others(is_look);
         }
         happened

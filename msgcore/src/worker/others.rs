@@ -1,10 +1,12 @@
 //! The other endpoints of a worker's domain: what is done for them while the application uses one.
 
+use std::collections::VecDeque;
 use std::mem;
 
 use roci_driver::link::Link;
 
 use super::Worker;
+use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::parked::ParkedEndpoint;
 use crate::published::StatsWriter;
 
@@ -27,6 +29,19 @@ pub(super) struct OtherEndpoint<L: Link> {
     pub(super) id: EndpointId,
     pub(super) state: ParkedEndpoint<L>,
     pub(super) published: Option<Box<StatsWriter>>,
+}
+
+/// The other endpoints of a worker's domain.
+pub(super) struct Others<L: Link> {
+    pub(super) parked: Vec<OtherEndpoint<L>>,
+    /// Texts of endpoints that are closed, which the application has yet to carry.
+    pub(super) farewells: VecDeque<(EndpointAddress, String)>,
+}
+
+impl<L: Link> Default for Others<L> {
+    fn default() -> Self {
+        Self { parked: Vec::new(), farewells: VecDeque::new() }
+    }
 }
 
 impl<L: Link> Worker<L> {
@@ -75,11 +90,11 @@ impl<L: Link> Worker<L> {
 
     /// Does something for each of the others, which are no others of each other meanwhile.
     fn for_others(&mut self, mut action: impl FnMut(&mut Self, &mut OtherEndpoint<L>)) {
-        let mut others = mem::take(&mut self.others);
-        for other in &mut others {
+        let mut parked = mem::take(&mut self.others.parked);
+        for other in &mut parked {
             action(self, other);
         }
-        debug_assert!(self.others.is_empty(), "an endpoint is opened by the application");
-        self.others = others;
+        debug_assert!(self.others.parked.is_empty(), "an endpoint is opened by the application");
+        self.others.parked = parked;
     }
 }

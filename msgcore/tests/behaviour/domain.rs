@@ -7,7 +7,8 @@ use roci_driver::link::faulty::Faulty;
 use roci_driver::link::sim::SimLink;
 use roci_msgcore::one_sided::{Offering as _, OneSided as _, RemoteAccess, Segment, SegmentKey};
 use roci_msgcore::{
-    Domain, DomainError, EndpointId, OpError, PeerId, Request, Source, Tag, TagMatch, UserMemory, Worker, WorkerEvent,
+    Domain, DomainError, EndpointId, OpError, Pattern, PeerId, Request, Source, Tag, TagMatch, UserMemory, Worker,
+    WorkerEvent,
 };
 use roci_testkit::World as _;
 
@@ -332,4 +333,130 @@ fn a_rank_is_in_no_domain() {
     let (_world, ports) = World::with_a_late_rank(&config);
     let rank = Worker::assemble(ports, &config).unwrap_or_else(|error| panic!("{error}"));
     assert!(matches!(Domain::of(rank, &config), Err(DomainError::Rank)));
+}
+
+/// Requests and addresses name one endpoint for ever, in whatever order endpoints are used and come and go.
+#[test]
+fn no_two_endpoints_share_a_name() {
+    let mut town = Town::new((1, 3), &[]);
+    let ids = town.domain.endpoints();
+    let old = town.recv(ids[2], Source::Any, 8);
+    let mut addresses: Vec<_> = ids.iter().map(|&id| town.at(id).address()).collect();
+    town.domain.close_endpoint(ids[2]).expect("it ends");
+    town.at(ids[0]);
+    for _ in 0..2 {
+        let id = town.domain.open_endpoint().expect("there is room");
+        addresses.push(town.at(id).address());
+        let new = town.recv(id, Source::Any, 8);
+        assert_ne!(new, old);
+        assert!(matches!(town.at(id).test(old), Some(Err(OpError::NoRequest))));
+        town.at(ids[1]);
+    }
+    addresses.sort();
+    addresses.dedup_by_key(|address| address.incarnation);
+    assert_eq!(addresses.len(), 5);
+}
+
+/// Returns how many calls it takes until a worker is connected with an endpoint, where the application calls so often.
+fn calls_until_connected(town: &mut Town, pause: u64, to: EndpointId, mut call: impl FnMut(&mut Town)) -> usize {
+    let peer = town.insert(0, to);
+    town.world.workers[0].connect(peer).expect("it is there");
+    let first = town.domain.endpoints()[0];
+    town.at(first);
+    (0..100_000)
+        .find(|_| {
+            town.world.clock().advance(pause);
+            for _ in 0..50 {
+                town.world.workers[0].progress();
+            }
+            call(town);
+            town.world.workers[0].is_connected(peer)
+        })
+        .expect("it is connected")
+}
+
+#[test]
+fn an_application_that_calls_seldom_serves_all_endpoints() {
+    let [at_hand, other] = [0, 1].map(|at| {
+        let mut town = Town::new((1, 2), &[]);
+        let to = town.domain.endpoints()[at];
+        calls_until_connected(&mut town, 5_000_000, to, |town| {
+            town.domain.progress();
+        })
+    });
+    assert!(other < 3 * at_hand + 10, "{at_hand} calls, and {other} for the endpoint that is not at hand");
+}
+
+#[test]
+fn endpoints_that_are_used_in_turn_are_looked_at_as_often_as_one_alone() {
+    let small = [("receive_queues", "S,1KiB,64"), ("vbuf_pool", "1"), ("peers", "1"), ("pipeline_chunk", "64KiB")];
+    let few = [("pipeline_depth", "1"), ("unexpected_limit", "1MiB"), ("arena_size", "256MiB")];
+    let [alone, many] = [1, 32].map(|endpoints| {
+        let mut town = Town::new((1, endpoints), &[small.as_slice(), few.as_slice()].concat());
+        let ids = town.domain.endpoints();
+        let mut turns = ids.iter().cycle();
+        calls_until_connected(&mut town, 1_000, ids[0], |town| {
+            let &id = turns.next().expect("it has no end");
+            town.at(id).progress();
+        })
+    });
+    assert!(many < 3 * alone, "{alone} calls with one endpoint, and {many} with 32");
+}
+
+#[test]
+fn messages_that_were_claimed_at_a_closed_endpoint_give_their_memory_back() {
+    let mut town = Town::new((1, 2), &[("receive_queues", "S,1KiB,64"), ("vbuf_secondary_pool", "16")]);
+    let mut bytes = Vec::new();
+    for _ in 0..12 {
+        let id = *town.domain.endpoints().last().expect("two");
+        let to = town.insert(0, id);
+        let anything = Pattern::new(Source::Any, TagMatch::Any);
+        let claims = [0; 10].map(|_| {
+            let send = town.world.workers[0].send_bytes(to, TAG, &pattern(900, 1)).expect("accepted");
+            town.world.workers[0].detach(send);
+            town.until("a claim", |town| town.at(id).claim(anything))
+        });
+        let here = claims[0].envelope().source;
+        town.until("all is acknowledged", |town| town.at(id).is_flushed(here).then_some(()));
+        assert_eq!(town.domain.close_endpoint(id).expect("it ends").claimed, 10);
+        drop(claims);
+        // It may have seen the end already.
+        let _ = town.world.workers[0].remove(to);
+        let opened = town.domain.open_endpoint().expect("there is room");
+        bytes.push(town.at(opened).vbuf_bytes());
+    }
+    assert!(bytes[11] <= bytes[1] + (32 << 10), "{bytes:?}");
+}
+
+/// With texts that the application carries those of a closed endpoint are carried with another's.
+#[test]
+fn peers_that_texts_have_connected_see_an_endpoint_go() {
+    let mut town = Town::new((1, 2), &[("connect_method", "oob")]);
+    let id = town.domain.endpoints()[1];
+    let to = town.insert(0, id);
+    let receive = town.recv(id, Source::Any, 8);
+    let send = town.world.workers[0].send_bytes(to, TAG, &[1; 8]).expect("accepted");
+    let here = town.expect(id, receive, &[1; 8]);
+    town.until("it is sent", |town| town.world.workers[0].test(send)).expect("it arrives");
+    town.until("all is acknowledged", |town| town.at(id).is_flushed(here).then_some(()));
+    let waits = town.world.recv_from(0, to.into(), TAG, 10);
+    town.domain.close_endpoint(id).expect("it ends");
+    assert!(town.until("its peer learns of it", |town| town.world.workers[0].test(waits)).is_err());
+}
+
+/// What two endpoints offer has different addresses, so a key to one's opens nothing of the other's.
+#[test]
+fn what_one_endpoint_offers_is_not_reached_through_another() {
+    let mut town = Town::new((1, 2), &[]);
+    let ids = town.domain.endpoints();
+    let offers = [0, 1].map(|at| town.at(ids[at]).offer(memory()).map_err(|refused| refused.why).expect("it can be"));
+    for (at, outcome) in [(1, true), (0, false)] {
+        let peer = town.insert(0, ids[1]);
+        let payload = town.world.workers[0].buffer(8).expect("memory");
+        let put = town.world.workers[0].put_with(peer, payload, offers[at].key().at(16), None);
+        let put = put.map_err(|refused| refused.why).expect("accepted");
+        let end = town.until("the put's end", |town| town.world.workers[0].test(put));
+        assert_eq!(end.is_ok(), outcome, "{at}: {end:?}");
+    }
+    assert!(town.at(ids[0]).retract(offers[1]).is_err() && town.at(ids[1]).retract(offers[1]).is_ok());
 }

@@ -18,6 +18,7 @@ mod inline {
     mod connections;
     mod domain;
     mod doorbells;
+    mod intruder;
     mod keepalive;
     mod lists;
     mod memory_kinds;

@@ -62,14 +62,24 @@ impl Management {
         channel
     }
 
-    /// Closes a channel: requests for its services are refused, and its events are dropped, now and later. Returns its connections.
-    pub(super) fn close_channel(&mut self, channel: CmChannel) -> Vec<ConnId> {
+    /// Closes a channel: requests for its services are refused, and its events are dropped, now and later. Returns its connections, and
+    /// the queue pairs that only a dropped event would have named.
+    pub(super) fn close_channel(&mut self, channel: CmChannel) -> (Vec<ConnId>, Vec<QueuePair>) {
         self.channels.remove(&channel);
         for (&service, _) in self.listeners.iter().filter(|(_, its)| **its == channel) {
             self.machine.unlisten(service);
         }
-        self.events.retain(|(its, _)| *its != channel);
-        self.attempts.iter().filter(|(_, attempt)| attempt.channel == channel).map(|(&id, _)| id).collect()
+        let mut unnamed = Vec::new();
+        self.events.retain(|(its, event)| {
+            if let CmEvent::Replied { qp, .. } = event
+                && *its == channel
+            {
+                unnamed.push(*qp);
+            }
+            *its != channel
+        });
+        let ours = self.attempts.iter().filter(|(_, attempt)| attempt.channel == channel);
+        (ours.map(|(&id, _)| id).collect(), unnamed)
     }
 
     /// Whether somebody polls a channel.

@@ -49,11 +49,15 @@ impl<L: Link> Engine<L> {
     }
 
     /// Destroys a channel. Its services, its connections and the attempts to make some end with it: each peer is notified, and no event
-    /// reports it here.
+    /// reports it here. Queue pairs that an event has named are the caller's to destroy.
     pub fn cm_destroy_channel(&mut self, channel: CmChannel) {
-        for id in self.cm.close_channel(channel) {
+        let (connections, unnamed) = self.cm.close_channel(channel);
+        for id in connections {
             // Where it has ended meanwhile there is nothing to end.
             let _ = self.cm_disconnect(id, &[]);
+        }
+        for qp in unnamed {
+            self.destroy_qp(qp);
         }
     }
 

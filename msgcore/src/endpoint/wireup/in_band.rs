@@ -83,8 +83,7 @@ impl InBand {
             // Sockets find each other by their ports; other stations are asked for, or known.
             let is_socket = !is_local && station::port_of(site.engine.link(0).mac()).is_some();
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
-            let qp = qp.reporting_to(self.channel);
-            match site.engine.cm_connect(qp, address, &site.lanes[lane].params, &data) {
+            match site.engine.cm_connect(qp.reporting_to(self.channel), address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
                     ours.ids.push(id);
                     self.by_id.insert(id, (peer, lane, true));
@@ -212,6 +211,7 @@ impl InBand {
         if asked.lane >= asked.lanes {
             return Err(NoConnection::NoLane);
         }
+        site.check_port(port)?;
         let here = site.lanes.len();
         let from = asked.sender(site, port, (host, station))?;
         if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {

@@ -168,6 +168,15 @@ impl<L: Link> Site<'_, L> {
         }
     }
 
+    /// Whether peers of this end may ask over a port: it is not the local port of another endpoint of the domain.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn check_port(&self, port: usize) -> Result<(), NoConnection> {
+        let is_anothers = self.is_shared_port && port != 0 && self.attached.peer_behind(port).is_none();
+        if is_anothers { Err(NoConnection::NoRank) } else { Ok(()) }
+    }
+
     /// Returns the peer that asks from an address for this end, which it takes for the endpoint of such an incarnation.
     /// It is one that was not known before where strangers may come: who comes from the address of a peer that has failed is
     /// another peer, and so is one that has removed this end and begins anew.

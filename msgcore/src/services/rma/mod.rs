@@ -81,9 +81,13 @@ impl RmaService {
     ///
     /// # Errors
     /// The configuration leaves nothing for that; the memory comes back.
-    pub(crate) fn offer(&mut self, memory: UserMemory) -> Result<OfferedMemory, Refused<UserMemory>> {
+    pub(crate) fn offer<L: Link>(
+        &mut self,
+        core: &mut Core<L>,
+        memory: UserMemory,
+    ) -> Result<OfferedMemory, Refused<UserMemory>> {
         match self.limits {
-            Ok(limits) => Ok(self.offers.insert(memory, &limits)),
+            Ok(limits) => Ok(self.offers.insert(memory, &limits, &mut core.regions.next_offer)),
             Err(why) => Err(Refused::new(CallError::CannotOffer(why.to_string()), memory)),
         }
     }

@@ -21,19 +21,17 @@ pub(super) struct Offers {
     offered: BTreeMap<u64, UserMemory>,
     /// The buckets that are registered.
     regions: HashMap<Bucket, MemoryRegion>,
-    /// Where the next one begins.
-    next: u64,
 }
 
 impl Offers {
-    /// Offers memory, on these terms. Its addresses lie in their pages as the memory does in its own, so that no two buckets share one.
-    pub(super) fn insert(&mut self, memory: UserMemory, limits: &Limits) -> OfferedMemory {
+    /// Offers memory, on these terms, at the `next` address that no offer of any endpoint has had. Its addresses lie in their pages as the memory does in its own, so that no two buckets share one.
+    pub(super) fn insert(&mut self, memory: UserMemory, limits: &Limits, next: &mut u64) -> OfferedMemory {
         let grain = limits.grain().bytes();
         // No key opens address 0.
-        let first = self.next.max(grain);
+        let first = (*next).max(grain);
         assert!(first.is_multiple_of(grain), "an offer begins in a bucket of its own");
         let (base, len) = (first + (memory.addr() % PAGE) as u64, memory.len());
-        self.next = (base + (len as u64).max(1)).next_multiple_of(grain);
+        *next = (base + (len as u64).max(1)).next_multiple_of(grain);
         self.offered.insert(base, memory.shared());
         let firehoses = u16::try_from(limits.firehoses()).unwrap_or(u16::MAX).max(1);
         OfferedMemory { base, len, terms: OfferTerms { bucket_bits: grain.trailing_zeros() as u8, firehoses } }

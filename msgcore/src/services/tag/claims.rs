@@ -116,6 +116,12 @@ impl Claims {
         dropped.into_iter().filter_map(|claim| self.remove(claim)).collect()
     }
 
+    fn take_all(&mut self) -> Vec<Met> {
+        let mut all: Vec<_> = self.open.keys().copied().collect();
+        all.sort_unstable();
+        all.into_iter().filter_map(|claim| self.remove(claim)).collect()
+    }
+
     fn remove(&mut self, claim: u64) -> Option<Met> {
         let OpenClaim { label, body, .. } = self.open.remove(&claim)?;
         assert!(cost(&body) <= self.bytes, "what is given back was charged");
@@ -130,6 +136,13 @@ impl TagService {
         let message = self.claims.claim(met);
         self.note_less_stored(core);
         message
+    }
+
+    /// Discards all that is claimed, of peers that are gone.
+    pub(crate) fn discard_claims<L: Link>(&mut self, core: &mut Core<L>) {
+        for met in self.claims.take_all() {
+            self.discard(core, None, met);
+        }
     }
 
     /// Takes a message that was claimed, if it is one of this service's.
