@@ -27,8 +27,8 @@
 //! A [`Worker`] is used by one thread at a time. It makes progress only inside its own calls: an application that computes
 //! for long calls [`Worker::progress`] now and then, or its peers wait. A [`DedicatedWorker`] lives on a thread of its
 //! own and serves them meanwhile: see [`dedicated`]. Who wants to sleep in epoll or an async runtime until something comes
-//! takes a [`DedicatedWorker`], which has a descriptor for it. A process may have several of either, each a rank of its own:
-//! [`Worker::open_job`] may be called on several threads. Either may move from thread to thread, so several threads can
+//! takes a [`DedicatedWorker`], which has a descriptor for it. Without a job, several endpoints may share an engine and its port: see
+//! [`Domain`]. A process may have several of either, each a rank of its own: [`Worker::open_job`] may be called on several threads. Either may move from thread to thread, so several threads can
 //! share it behind a lock. A [`Worker`] is fastest on the thread that opened it: DPDK keeps a cache of packet buffers for that one.
 //!
 //! # Cleanup

@@ -65,6 +65,11 @@
 //! the one consumer of its rings. Several threads of an application have one each, which makes each of them a rank of
 //! its own, or share one behind a mutex of theirs.
 //!
+//! # Several endpoints
+//! A worker that is no rank opens further endpoints on the same engine ([`DedicatedWorker::open_endpoint`]), each with a handle, rings
+//! and a descriptor of its own: so the threads of an application need one thread that polls, and not one each. The engine serves the
+//! handles in turn, some commands of each, and no call of one handle waits for another's. The thread ends with its last handle.
+//!
 //! # Ends
 //! That a rank has gone ends what concerns it. Once one has failed, receives from any source end too
 //! ([`OpError::Job`]): who waits for them may wait for that one; and so they do once all have gone
