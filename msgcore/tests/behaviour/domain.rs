@@ -26,9 +26,9 @@ const LENS: [usize; 4] = [0, 100, 9_000, 100_000];
 
 /// Memory that everybody may access, for ever.
 fn memory() -> UserMemory {
-    let bytes: &'static [AtomicU8] = (0..100_000).map(|_| AtomicU8::new(0)).collect::<Vec<_>>().leak();
+    static BYTES: [AtomicU8; 100_000] = [const { AtomicU8::new(0) }; 100_000];
     // SAFETY: they are mapped for ever, and all references to them are to atomics.
-    unsafe { UserMemory::target(NonNull::from(bytes).cast(), bytes.len()) }
+    unsafe { UserMemory::target(NonNull::from(&BYTES).cast(), BYTES.len()) }
 }
 
 /// Workers alone, and a domain, on one network.
