@@ -258,10 +258,8 @@ impl<L: Link> Domain<L> {
             }
         };
         // All at once: a peer that does not answer is waited for once.
-        let others = self.endpoints().into_iter().filter(|&id| id != self.at_hand).collect::<Vec<_>>();
-        let mut open: Vec<_> = others.into_iter().map(|id| (id, self.take(id).begin_closing())).collect();
-        note(self.worker.close_at_hand());
-        while let Some((id, mut close)) = open.pop() {
+        let open: Vec<_> = self.endpoints().into_iter().map(|id| (id, self.take(id).begin_closing())).collect();
+        for (id, mut close) in open {
             note(self.take(id).go_on_closing(&mut close));
         }
         self.worker.depart();
@@ -336,9 +334,6 @@ impl<L: Link> Worker<L> {
     }
 
     fn go_on_closing(&mut self, close: &mut PendingClose) -> Result<Dropped, CloseError> {
-        if self.is_forked() {
-            return Err(OpError::Forked.into());
-        }
         let mut backoff = Backoff::new(self.limits);
         loop {
             let happened = self.progress();

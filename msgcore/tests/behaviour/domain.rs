@@ -460,3 +460,17 @@ fn what_one_endpoint_offers_is_not_reached_through_another() {
     }
     assert!(town.at(ids[0]).retract(offers[1]).is_err() && town.at(ids[1]).retract(offers[1]).is_ok());
 }
+
+/// What each endpoint gives up is counted once, whichever is at hand.
+#[test]
+fn a_domain_that_closes_counts_what_each_endpoint_gives_up() {
+    let mut town = Town::new((0, 3), &[]);
+    for (count, id) in (1..).zip(town.domain.endpoints()) {
+        for _ in 0..count {
+            let _unmet = town.recv(id, Source::Any, 8);
+        }
+    }
+    let first = town.domain.endpoints()[0];
+    town.at(first);
+    assert_eq!(town.domain.close().unwrap_or_else(|error| panic!("{error}")).receives, 1 + 2 + 3);
+}
