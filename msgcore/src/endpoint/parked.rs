@@ -53,7 +53,7 @@ impl<L: Link> ParkedEndpoint<L> {
     }
 
     /// Whether something is to be done for this endpoint, which does not poll itself: a look costs less than taking its place.
-    pub(crate) fn is_due(&mut self, engine: &Engine<L>) -> bool {
+    pub(crate) fn is_due(&self, engine: &Engine<L>) -> bool {
         let Self { core: OwnCore { cq, ready, .. }, services, wireup, .. } = self;
         engine.has_completions(*cq)
             || ready.is_due()

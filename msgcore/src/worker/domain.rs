@@ -59,7 +59,6 @@ pub struct Domain<L: Link = LiveLink> {
     worker: Worker<L>,
     config: Config,
     local_means: LocalMeansOf<L>,
-    at_hand: EndpointId,
     /// The incarnation of the first endpoint, which is random. The others' are those behind it.
     incarnation: u64,
     /// Endpoints that were ever opened.
@@ -126,9 +125,9 @@ impl<L: Link> Domain<L> {
 
     /// The same around a worker of either kind. A rank stays alone in its domain.
     pub(crate) fn around(worker: Worker<L>, config: &Config) -> Self {
-        let (at_hand, local_means): (_, LocalMeansOf<L>) = (EndpointId::FIRST, |_, _| None);
+        let local_means: LocalMeansOf<L> = |_, _| None;
         let incarnation = worker.address().incarnation;
-        Self { worker, config: config.clone(), local_means, at_hand, incarnation, opened: 1, spares: Vec::new() }
+        Self { worker, config: config.clone(), local_means, incarnation, opened: 1, spares: Vec::new() }
     }
 
     /// Opens another endpoint, with the configuration of the first.
@@ -171,14 +170,14 @@ impl<L: Link> Domain<L> {
     /// Returns the names of all endpoints, in the order in which they were opened.
     pub fn endpoints(&self) -> Vec<EndpointId> {
         let others = self.worker.others.parked.iter().map(|other| other.id);
-        let mut ids: Vec<_> = others.chain([self.at_hand]).collect();
+        let mut ids: Vec<_> = others.chain([self.at_hand()]).collect();
         ids.sort_unstable();
         ids
     }
 
     /// Returns the name of the endpoint that was used last, or is the only one.
     pub fn at_hand(&self) -> EndpointId {
-        self.at_hand
+        self.worker.others.at_hand
     }
 
     /// Returns an endpoint, for any call of a worker's.
@@ -186,12 +185,12 @@ impl<L: Link> Domain<L> {
     /// # Errors
     /// There is none of this name.
     pub fn endpoint(&mut self, id: EndpointId) -> Result<&mut Worker<L>, DomainError> {
-        if id != self.at_hand {
+        if id != self.at_hand() {
             let others = &mut self.worker.others.parked;
             let at = others.iter().position(|other| other.id == id).ok_or(DomainError::NoEndpoint)?;
             // The application may compute next.
             self.worker.ring_doorbell();
-            self.worker.take_in_hand(at, &mut self.at_hand);
+            self.worker.take_in_hand(at);
         }
         Ok(&mut self.worker)
     }
@@ -199,7 +198,7 @@ impl<L: Link> Domain<L> {
     /// Returns an endpoint that is there.
     #[inline]
     pub(crate) fn take(&mut self, id: EndpointId) -> &mut Worker<L> {
-        if id == self.at_hand { &mut self.worker } else { self.endpoint(id).expect("it is open") }
+        if id == self.at_hand() { &mut self.worker } else { self.endpoint(id).expect("it is open") }
     }
 
     /// Returns the endpoint that was used last.
@@ -210,7 +209,8 @@ impl<L: Link> Domain<L> {
     /// Whether another thread is to learn something of an endpoint.
     #[inline]
     pub(crate) fn has_reports(&self, id: EndpointId) -> bool {
-        id == self.at_hand || self.worker.others.parked.iter().any(|other| other.id == id && other.state.has_reports())
+        id == self.at_hand()
+            || self.worker.others.parked.iter().any(|other| other.id == id && other.state.has_reports())
     }
 
     /// Makes progress for all endpoints; returns whether anything happened.
@@ -274,7 +274,7 @@ impl<L: Link> Domain<L> {
         let mut dropped = Dropped::default();
         while !self.worker.others.parked.is_empty() {
             dropped.add(self.worker.give_up());
-            self.remove(self.at_hand).expect("there are others");
+            self.remove(self.at_hand()).expect("there are others");
         }
         dropped.add(self.worker.abort());
         dropped
@@ -291,7 +291,7 @@ impl<L: Link> Domain<L> {
             self.worker.endpoint.dismantle();
             self.worker.keep_farewells();
         }
-        self.worker.take_in_hand(0, &mut self.at_hand);
+        self.worker.take_in_hand(0);
         let removed = self.worker.others.parked.swap_remove(0);
         assert_eq!(removed.id, id, "it was at hand");
         self.spares.push(removed.state.into_premises());
@@ -351,23 +351,23 @@ impl<L: Link> Worker<L> {
     }
 
     /// Takes the other endpoint at this index in hand. The one that was is there from now on.
-    fn take_in_hand(&mut self, at: usize, at_hand: &mut EndpointId) {
-        let mut others = mem::take(&mut self.others.parked);
-        self.exchange(&mut others[at]);
-        mem::swap(&mut others[at].id, at_hand);
-        self.others.parked = others;
+    fn take_in_hand(&mut self, at: usize) {
+        let mut parked = mem::take(&mut self.others.parked);
+        self.exchange(&mut parked[at]);
+        mem::swap(&mut parked[at].id, &mut self.others.at_hand);
+        self.others.parked = parked;
     }
 
     /// Lingers for all endpoints of the domain together.
     pub(super) fn flush_all(&mut self, linger: Duration) {
-        let (since, mut name) = (Instant::now(), EndpointId::FIRST);
+        let since = Instant::now();
         for at in 0..=self.others.parked.len() {
             self.endpoint.discard_dropped();
             if let Err(error) = self.flush(None, linger.saturating_sub(since.elapsed())) {
                 tracing::warn!("rank {} ends without a close: {error}", self.rank);
             }
             if at < self.others.parked.len() {
-                self.take_in_hand(at, &mut name);
+                self.take_in_hand(at);
             }
         }
     }

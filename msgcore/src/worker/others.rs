@@ -33,6 +33,8 @@ pub(super) struct OtherEndpoint<L: Link> {
 
 /// The other endpoints of a worker's domain.
 pub(super) struct Others<L: Link> {
+    /// The name of the one at hand.
+    pub(super) at_hand: EndpointId,
     pub(super) parked: Vec<OtherEndpoint<L>>,
     /// Texts of endpoints that are closed, which the application has yet to carry.
     pub(super) farewells: VecDeque<(EndpointAddress, String)>,
@@ -40,7 +42,7 @@ pub(super) struct Others<L: Link> {
 
 impl<L: Link> Default for Others<L> {
     fn default() -> Self {
-        Self { parked: Vec::new(), farewells: VecDeque::new() }
+        Self { at_hand: EndpointId::FIRST, parked: Vec::new(), farewells: VecDeque::new() }
     }
 }
 
@@ -55,44 +57,42 @@ impl<L: Link> Worker<L> {
     #[inline(never)]
     pub(super) fn progress_others(&mut self, is_look: bool) -> bool {
         let mut happened = false;
-        self.for_others(|worker, other| {
-            if !is_look && !other.state.is_due(&worker.endpoint.core.engine) {
-                return;
-            }
-            worker.exchange(other);
+        let is_due =
+            |worker: &Self, other: &OtherEndpoint<L>| is_look || other.state.is_due(&worker.endpoint.core.engine);
+        self.for_others(is_due, |worker| {
             happened |= worker.endpoint.progress();
             if is_look || worker.endpoint.wireup.is_urgent() {
                 happened |= worker.look_around(!happened);
             }
-            worker.exchange(other);
         });
         happened
     }
 
     /// Looks at the peers of the other endpoints.
     pub(super) fn look_at_others(&mut self) {
-        self.for_others(|worker, other| {
-            worker.exchange(other);
-            worker.look_at_peers(true);
-            worker.exchange(other);
-        });
+        self.for_others(
+            |_, _| true,
+            |worker| {
+                worker.look_at_peers(true);
+            },
+        );
     }
 
     /// Memory was withdrawn that all endpoints had exposed under a key.
     pub(super) fn announce_withdrawn(&mut self, key: u64) {
         self.endpoint.announce_withdrawn(key);
-        self.for_others(|worker, other| {
-            worker.exchange(other);
-            worker.endpoint.announce_withdrawn(key);
-            worker.exchange(other);
-        });
+        self.for_others(|_, _| true, |worker| worker.endpoint.announce_withdrawn(key));
     }
 
-    /// Does something for each of the others, which are no others of each other meanwhile.
-    fn for_others(&mut self, mut action: impl FnMut(&mut Self, &mut OtherEndpoint<L>)) {
+    /// Does something with each of the others that is due, which is at hand meanwhile, and has no others itself.
+    fn for_others(&mut self, is_due: impl Fn(&Self, &OtherEndpoint<L>) -> bool, mut action: impl FnMut(&mut Self)) {
         let mut parked = mem::take(&mut self.others.parked);
         for other in &mut parked {
-            action(self, other);
+            if is_due(self, other) {
+                self.exchange(other);
+                action(self);
+                self.exchange(other);
+            }
         }
         debug_assert!(self.others.parked.is_empty(), "an endpoint is opened by the application");
         self.others.parked = parked;
