@@ -46,7 +46,7 @@ impl<L: Link> Engine<L> {
 
     /// Takes a frame that looks like one before of its connection, and whose packet is a whole message or an acknowledgement.
     /// Where it is to be parsed nothing has changed, and the packet comes back if the frame looks so.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_whole<'a>(
         &mut self,
         port: usize,

@@ -135,11 +135,23 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn on_frame(&mut self, port: usize, now: Nanos, bytes: L::Frame, sink: &mut impl Sink) {
         self.stats.rx_frames += 1;
-        let Err(recognized) = self.on_whole(port, now, bytes.as_ref(), sink) else { return };
-        let examined = recognized.or_else(|| self.examine(port, now, bytes.as_ref()));
-        if let Some(arrival) = examined {
-            self.on_packet(port, now, bytes.as_ref(), &arrival);
+        let bytes = bytes.as_ref();
+        match self.on_whole(port, now, bytes, sink) {
+            Ok(()) => {}
+            Err(Some(recognized)) => self.on_packet(port, now, bytes, &recognized),
+            Err(None) => self.on_unrecognized(port, now, bytes, sink),
         }
+    }
+
+    /// A frame that looks like none before: once it is found good, it does.
+    #[inline(never)]
+    fn on_unrecognized(&mut self, port: usize, now: Nanos, bytes: &[u8], sink: &mut impl Sink) {
+        let Some(arrival) = self.examine(port, now, bytes) else { return };
+        let is_plain = !arrival.is_marked && !arrival.is_first;
+        if is_plain && self.on_whole(port, now, bytes, sink).is_ok() {
+            return;
+        }
+        self.on_packet(port, now, bytes, &arrival);
     }
 
     /// Any packet of a connection's: it is read in full.
@@ -183,7 +195,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Any frame: it is read in full, and what is no packet of a connection's is dealt with.
-    #[inline(never)]
+    #[inline]
     fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.check_icrc(port, &frame)?, frame)));
         let (is_unchecked, frame) = match parsed {
