@@ -69,7 +69,7 @@ fn a_worker_with_a_thread_that_goes_leaves_nothing_on_its_way() {
 /// What is injected is over at once, also where the peer has no credit for it and must fetch it: who goes waits for that.
 fn injected_is_fetched<W: Member>() {
     let counts = run_ranks(2, |job, _| {
-        let mut worker = W::join(&config(&[("credits", "4")]), job).expect("it opens");
+        let mut worker = W::join(&config(&[("credits", "4"), ("coalesce_threshold", "0")]), job).expect("it opens");
         if worker.rank() == 0 {
             for number in 0..MESSAGES {
                 worker.inject(1.into(), TAG, &[number as u8; 8], SendOptions::default()).expect("accepted");

@@ -274,6 +274,11 @@ impl<L: Link> Engine<L> {
         self.qps.get(qp.0).map(|slot| slot.rc.config().dialect)
     }
 
+    /// The path MTU of a queue pair; `None` where it was destroyed.
+    pub fn path_mtu(&self, qp: QueuePair) -> Option<Mtu> {
+        self.qps.get(qp.0).map(|slot| slot.rc.config().mtu)
+    }
+
     /// Whether a queue pair's packets carry an ICRC; `None` where it was destroyed.
     pub fn has_icrc(&self, qp: QueuePair) -> Option<bool> {
         self.qps.get(qp.0).map(|slot| slot.flow.is_sealed())

@@ -51,6 +51,12 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Whether a short send of [`Engine::queue_send`] would wait for company: it is not the first since a poll.
+    #[inline]
+    pub fn holds_doorbell(&self) -> bool {
+        self.schedule.doorbell.is_busy
+    }
+
     /// Whether a send of [`Engine::queue_send`] waits for the doorbell.
     #[inline]
     pub fn awaits_doorbell(&self) -> bool {

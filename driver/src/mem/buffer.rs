@@ -137,6 +137,11 @@ impl Buffer {
         self.len -= count;
     }
 
+    /// Returns how much [`Buffer::skip_front`] has passed over.
+    pub fn skipped(&self) -> usize {
+        self.start as usize
+    }
+
     /// Whether it can be cut and joined: not where the view begins behind the room's beginning, and no list.
     pub fn can_be_cut(&self) -> bool {
         self.start == 0 && !self.is_list()

@@ -204,6 +204,8 @@ knobs! {
     vbuf_max: usize = 4096, "buffers", "16..1048576", |text| number(text, 16, 1_048_576), ToString::to_string;
     /// The longest message that is sent eagerly; one that no vbuf holds goes in a series of them. Unless it is given, it is what a vbuf holds. Longer ones go by rendezvous.
     eager_threshold: usize = 8152, "bytes", "0..1MiB", |text| size(text, 0, 1 << 20), show_size;
+    /// The longest message that shares a packet with others to the same peer, where its doorbell waits; 0: each has one of its own. No message is longer than half a packet that does.
+    coalesce_threshold: usize = 4096, "bytes", "0..1MiB", |text| size(text, 0, 1 << 20), show_size;
     /// What a rendezvous is: auto takes RGET, for very long ones PIPELINE. RGET is fetched by RDMA READ, RPUT written by RDMA WRITE, PIPELINE written in pieces, R3 streamed in vbufs, which also carries what cannot go otherwise.
     rndv_protocol: Rendezvous = Rendezvous::Auto, "protocol", "auto, r3, rget, rput, pipeline", |text| choose(RENDEZVOUS, text), |value| name_of(RENDEZVOUS, value);
     /// Rendezvous shorter than this go by R3, where the protocol is auto. Measured: RGET is quicker at any length.

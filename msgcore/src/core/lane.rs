@@ -24,6 +24,8 @@ pub(crate) struct Lane {
     pub(crate) payload: usize,
     /// Work requests posted and not complete.
     pub(crate) in_flight: InFlight,
+    /// Of the next packet on it, which has several messages, so many have met their receives already.
+    pub(crate) taken_of_packet: u16,
     /// Receives posted.
     pub(crate) posted: usize,
     /// Receives used up and not posted again: those that wait to be posted together, and those that lack a vbuf.
@@ -44,6 +46,7 @@ impl Lane {
             is_shared: matches!(queue.kind, Kind::Shared { .. }),
             payload: queue.size - msg::LEN,
             in_flight: InFlight::default(),
+            taken_of_packet: 0,
             posted: 0,
             unposted: Vec::new(),
             missing: 0,

@@ -6,12 +6,14 @@
 
 pub(crate) mod breach;
 pub(crate) mod by_message;
+pub(crate) mod coalescing;
 pub(crate) mod completion;
 pub(crate) mod credits;
 pub(crate) mod exposed_keys;
 pub(crate) mod in_flight;
 pub(crate) mod lane;
 pub(crate) mod no_connection;
+pub(crate) mod open_packet;
 pub(crate) mod peer;
 pub(crate) mod peer_id;
 pub(crate) mod peers;

@@ -8,6 +8,7 @@ use super::breach::Breach;
 use super::completion::OpError;
 use super::in_flight::{CountedQueue, QueueMark};
 use super::lane::Lane;
+use super::open_packet::OpenPacket;
 pub(crate) use super::peer_id::PeerId;
 use super::stage::{Stage, Step};
 use super::transfer::PeerTransfers;
@@ -52,6 +53,8 @@ pub(crate) struct Mismatch {
 pub(crate) struct PeerTx {
     /// The place of the next matched message.
     pub(crate) next_sequence: u16,
+    /// Short messages that wait for others, to leave with them.
+    pub(super) packet: Option<OpenPacket>,
     /// Control messages: they overtake, because they set memory free. Of an honest peer there are never more than operations.
     pub(crate) control: CountedQueue<Control>,
     /// READs, WRITEs and atomics.
@@ -236,6 +239,15 @@ impl Peer {
         let sequence = self.tx.next_sequence;
         self.tx.next_sequence = sequence.wrapping_add(1);
         sequence
+    }
+
+    /// A work request is as good as posted.
+    #[inline]
+    pub(super) fn note_begun(&mut self, lane: usize) {
+        self.lanes[lane].in_flight.begin();
+        if self.tx.starved == Starved::Turn {
+            self.tx.starved = Starved::No;
+        }
     }
 
     /// Queues a control message, which leaves as soon as that is possible.

@@ -53,6 +53,7 @@ impl<L: Link> Core<L> {
     #[inline]
     pub(super) fn post_rdma(&mut self, peer: &mut Peer, transfer: Transfer, is_fenced: bool) -> bool {
         let Transfer { operation, buffer, rkey, va, direction, .. } = transfer;
+        self.close_packet(peer);
         peer.lanes[0].in_flight.begin();
         peer.tx.transfers.begin(buffer.len());
         let work = match direction {
@@ -100,6 +101,7 @@ impl<L: Link> Core<L> {
         let mut vbuf = self.send_pools[0].take(&self.engine).expect("there is a spare one");
         vbuf.set_len(bytes.len());
         vbuf.copy_from_slice(bytes);
+        self.close_packet(peer);
         peer.lanes[0].in_flight.begin();
         if let Err(refused) = self.engine.queue_send(peer.lanes[0].qp, SendWr::write(name, vbuf, rkey, va)) {
             // The queue pair has failed, and its completions will say so.

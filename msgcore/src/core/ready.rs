@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
+use super::coalescing::Coalescing;
 use super::peer::PeerId;
 
 /// Work for peers other than the one that is borrowed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ready {
+    /// Short messages that wait for others, to leave with them.
+    pub(super) coalescing: Coalescing,
     /// Peers that have found no send buffer, in the order in which they looked. Each is in it once.
     starved: VecDeque<PeerId>,
     /// Peers to which messages have waited for credits, of which the log is to say when some have come. Each is in it once.
@@ -24,6 +27,20 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    /// Nothing yet. Messages of no more than `coalesce_threshold` bytes leave together, and none if that is 0.
+    pub(crate) fn new(coalesce_threshold: usize) -> Self {
+        Self {
+            coalescing: Coalescing::new(coalesce_threshold),
+            starved: VecDeque::new(),
+            stalled: Vec::new(),
+            has_receive_buffers: false,
+            has_less_stored: false,
+            to_go_on: Vec::new(),
+            denied: Vec::new(),
+            operations: VecDeque::new(),
+        }
+    }
+
     /// A peer has found no send buffer, and is not in the queue: it tries again in its turn.
     pub(super) fn push_starved(&mut self, peer: PeerId) {
         self.starved.push_back(peer);

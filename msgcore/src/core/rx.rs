@@ -1,7 +1,9 @@
 //! What comes in: each message's credits are counted, and it takes its turn in the order of its sender.
 
+use std::mem;
+
 use roci_driver::Buffer;
-use roci_protocol::msg::{Header, Message};
+use roci_protocol::msg::{self, Header, Message};
 
 use super::breach::Breach;
 use super::peer::{Arrived, Peer};
@@ -52,6 +54,24 @@ impl Peer {
             return Err(Breach::TooManyAnswers);
         }
         self.turn_of(header)
+    }
+
+    /// Passes over those messages of a packet that have met their receives while it was polled. The next one brings the credits.
+    ///
+    /// # Errors
+    /// The next one is none that may be there.
+    pub(crate) fn skip_taken(&mut self, lane: usize, header: &mut Header, vbuf: &mut Buffer) -> Result<(), Breach> {
+        for _ in 0..mem::take(&mut self.lanes[lane].taken_of_packet) {
+            let Message::Eager { len, .. } = header.message else { unreachable!("it was taken") };
+            vbuf.skip_front(msg::span(len as usize) - msg::LEN);
+            let (next, _) = Header::parse(vbuf)?;
+            if !matches!(next.message, Message::Eager { .. }) || next.credits > 0 {
+                return Err(Breach::Sequence { sequence: next.sequence });
+            }
+            *header = Header { credits: header.credits, queue: header.queue, ..next };
+            vbuf.skip_front(msg::LEN);
+        }
+        Ok(())
     }
 
     #[inline]

@@ -23,6 +23,8 @@ macro_rules! counters {
 counters! {
     /// Messages sent eagerly.
     tx_eager,
+    /// Messages of them that left in a packet behind another one.
+    tx_coalesced,
     /// Messages sent by R3.
     tx_r3,
     /// Messages sent by RGET.

@@ -299,7 +299,7 @@ impl<L: Link> Core<L> {
     }
 
     #[inline(always)]
-    fn post_filled_vbuf(
+    pub(super) fn post_filled_vbuf(
         &mut self,
         peer: &mut Peer,
         lane: usize,
@@ -314,7 +314,14 @@ impl<L: Link> Core<L> {
 
     /// Takes a vbuf with a header, and room for so much behind it. The message's credit is spent.
     #[inline(always)]
-    fn take_filled_vbuf(&mut self, peer: &mut Peer, lane_index: usize, header: Header, len: usize) -> Buffer {
+    pub(super) fn take_filled_vbuf(
+        &mut self,
+        peer: &mut Peer,
+        lane_index: usize,
+        header: Header,
+        len: usize,
+    ) -> Buffer {
+        self.close_packet(peer);
         let mut vbuf = self.send_pools[lane_index].take(&self.engine).expect("the caller has seen to a vbuf");
         let (queue, credits) = peer.take_owed();
         let lane = &mut peer.lanes[lane_index];
@@ -327,13 +334,16 @@ impl<L: Link> Core<L> {
     }
 
     #[inline(always)]
-    fn post_taken_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer, is_fenced: bool) {
+    fn post_taken_vbuf(&mut self, peer: &mut Peer, lane: usize, vbuf: Buffer, is_fenced: bool) {
+        peer.note_begun(lane);
+        self.queue_vbuf(peer, lane, vbuf, is_fenced);
+    }
+
+    /// Posts a vbuf as the work request that was [noted](Peer::note_begun) last.
+    #[inline(always)]
+    pub(super) fn queue_vbuf(&mut self, peer: &mut Peer, lane_index: usize, vbuf: Buffer, is_fenced: bool) {
         let id = peer.id;
         let lane = &mut peer.lanes[lane_index];
-        lane.in_flight.begin();
-        if peer.tx.starved == Starved::Turn {
-            peer.tx.starved = Starved::No;
-        }
         // The end of a message is not waited for, but the last vbuf is.
         let ack_req = !self.send_pools[lane_index].has_one();
         let send = SendWr::send(name_of(lane_index, id), vbuf).with_ack_req(ack_req);
@@ -352,6 +362,7 @@ impl<L: Link> Core<L> {
     /// # Errors
     /// The queue pair has failed, as its completions will say; the buffer comes back.
     pub(crate) fn post_work(&mut self, peer: &mut Peer, work: SendWr, uses_receive: bool) -> Result<(), Buffer> {
+        self.close_packet(peer);
         let lane = &mut peer.lanes[0];
         assert!(lane.has_place(), "the caller has seen to a place");
         if uses_receive && !lane.is_shared {

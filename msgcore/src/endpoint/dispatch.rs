@@ -213,8 +213,14 @@ impl<L: Link> Endpoint<L> {
         }
         vbuf.set_len(len);
         let outcome = match Header::parse(&vbuf).map(|(header, _)| header) {
-            Ok(header) => {
+            Ok(mut header) => {
                 vbuf.skip_front(msg::LEN);
+                if header.has_more
+                    && let Err(breach) = peer.skip_taken(lane, &mut header, &mut vbuf)
+                {
+                    core.give_receive_vbuf(lane, vbuf);
+                    return self.fail_peer(id, breach_of(id, breach));
+                }
                 let arrived = Arrived { lane, header, vbuf };
                 if header.message == Message::Terms || !peer.connection.stage().has_terms() {
                     return self.on_terms(id, arrived);
@@ -298,6 +304,7 @@ fn dispatch<L: Link>(
     vbuf: Buffer,
 ) -> Result<Outcome, Breach> {
     match header.message {
+        Message::Eager { .. } if header.has_more => return services.tag.on_coalesced(core, peer, lane, header, vbuf),
         Message::Eager { label, len, id, mode } => {
             peer.advance_sequence();
             return services.tag.on_eager(core, peer, lane, (label, len, id, mode), vbuf);

@@ -3,7 +3,7 @@
 //! goes back to its pool as soon as it is acknowledged, and a put is over.
 
 use roci_driver::{Buffer, Operation, Sink};
-use roci_protocol::msg::{Header, WholeEager};
+use roci_protocol::msg::{Coalesced, Header, WholeEager};
 
 use super::sending::has_work;
 use crate::core::lane::Lane;
@@ -30,18 +30,16 @@ impl Sink for Expected<'_> {
     #[inline]
     fn take(&mut self, wr_id: u64, message: &[u8]) -> bool {
         let (lane, slot) = lane_and_slot(wr_id);
+        let Some((header, payload)) = Header::parse_whole(message) else {
+            return Coalesced::of(message).is_some_and(|messages| self.take_coalesced(lane, slot, messages));
+        };
         let Some(peer) = self.peers.live_at_mut(slot) else { return false };
-        let Some((header, payload)) = Header::parse_whole(message) else { return false };
         if !(peer.is_next(lane, &header) && self.tag.take_expected(peer.id, header.label, payload)) {
             return false;
         }
+        peer.advance_sequence();
         self.stats.rx_expected += 1;
-        let id = peer.id;
-        let lane = peer.take_next(lane, &header);
-        // Credits that came may let something leave.
-        if lane.credits.is_return_due() || (header.credits > 0 && has_work(self.tag, peer)) {
-            self.ready.note_to_go_on(id);
-        }
+        self.end_packet(lane, slot, &header);
         true
     }
 
@@ -65,6 +63,43 @@ impl Sink for Expected<'_> {
 }
 
 impl Expected<'_> {
+    /// Takes the messages of a packet that has several. Those behind one that no receive waits for come in the vbuf that the packet is
+    /// to fill, which the lane is left a note about.
+    #[inline(never)]
+    fn take_coalesced(&mut self, lane: usize, slot: usize, mut messages: Coalesced<'_>) -> bool {
+        let Some(peer) = self.peers.live_at_mut(slot) else { return false };
+        let Some(first) = messages.peek().filter(|first| peer.is_next(lane, first)) else { return false };
+        let (mut taken, mut is_whole) = (0, true);
+        for (header, payload) in messages.by_ref() {
+            let is_next = header.sequence == peer.rx.expected_sequence && (taken == 0 || header.credits == 0);
+            is_whole = is_next && self.tag.take_expected(peer.id, header.label, payload);
+            if !is_whole {
+                break;
+            }
+            peer.advance_sequence();
+            taken += 1;
+        }
+        self.stats.rx_expected += u64::from(taken);
+        if !(is_whole && messages.is_over()) {
+            peer.lanes[lane].taken_of_packet = taken;
+            return false;
+        }
+        self.end_packet(lane, slot, &first);
+        true
+    }
+
+    /// All of a packet was taken, and its receive is still posted.
+    #[inline]
+    fn end_packet(&mut self, lane: usize, slot: usize, first: &WholeEager) {
+        let Some(peer) = self.peers.live_at_mut(slot) else { return };
+        let id = peer.id;
+        let lane = peer.settle_packet(lane, first);
+        // Credits that came may let something leave.
+        if lane.credits.is_return_due() || (first.credits > 0 && has_work(self.tag, peer)) {
+            self.ready.note_to_go_on(id);
+        }
+    }
+
     /// Takes the memory of a put back that is over, if the WRITE of this name was one.
     #[inline]
     fn take_put_back(&mut self, wr_id: u64, memory: Buffer) -> Option<Buffer> {
@@ -106,12 +141,11 @@ impl Peer {
             && lanes.get(usize::from(header.queue)).is_some_and(|lane| lane.credits.may_regain(header.credits))
     }
 
-    /// The peer's next message has been acted upon, and its receive is still posted. Returns the lane that it came on.
+    /// All messages of a packet have been acted upon, and its receive is still posted. Returns the lane that it came on.
     #[inline]
-    fn take_next(&mut self, lane: usize, header: &WholeEager) -> &Lane {
-        self.advance_sequence();
+    fn settle_packet(&mut self, lane: usize, first: &WholeEager) -> &Lane {
         let lanes = &mut *self.lanes;
-        let is_regained = header.credits == 0 || lanes[usize::from(header.queue)].credits.regain(header.credits);
+        let is_regained = first.credits == 0 || lanes[usize::from(first.queue)].credits.regain(first.credits);
         let lane = &mut lanes[lane];
         let is_used = lane.credits.used_at_once();
         debug_assert!(is_regained && is_used, "the caller has asked");

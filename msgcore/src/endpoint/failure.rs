@@ -62,6 +62,8 @@ impl<L: Link> Endpoint<L> {
         let Some(peer) = self.peers.live_mut(id) else { return };
         let error = peer.connection.mismatch.take().map_or(error, |mismatch| breach_of(id, mismatch.breach));
         tracing::info!("{id} is gone: {error}");
+        // What was sent before has left, as far as its queue pair lets it.
+        self.core.close_packet(peer);
         let was_open = peer.is_open();
         peer.failure = Some(error.clone());
         let lanes: Vec<_> = peer.lanes.iter().map(|lane| lane.qp).collect();

@@ -195,7 +195,7 @@ impl<L: Link> ParkedEndpoint<L> {
                 config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
                 memory / FLOOR_SHARE,
             ),
-            ready: Ready::default(),
+            ready: Ready::new(config.coalesce_threshold),
             awaited: AwaitedReplies::default(),
             terms: local_terms(config, &peers, rules.ours),
             stats: WorkerStats::default(),

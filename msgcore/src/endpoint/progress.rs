@@ -20,6 +20,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         let Self { core, services, peers, .. } = self;
+        core.post_packets(peers);
         let Core { engine, send_pools, ready, stats, .. } = core;
         let Services { tag, rma, .. } = services;
         let mut expected = Expected { peers, send_pools, tag, rma, ready, stats };
@@ -36,7 +37,7 @@ impl<L: Link> Endpoint<L> {
         if !self.services.tag.copies.is_empty() {
             happened |= self.copy_from_process();
         }
-        self.core.engine.ring_doorbell();
+        self.core.ring_doorbell(&mut self.peers);
         happened
     }
 

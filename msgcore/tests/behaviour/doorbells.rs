@@ -9,12 +9,13 @@ use super::common::World;
 
 /// More than go together.
 const MESSAGES: u64 = 20;
-/// Of these so many have left: the first at once, then two batches.
-const LEFT_AT_ONCE: u64 = 17;
+/// How long messages are that share packets, and how many of these have left before anything is called: the first at once, and then
+/// two batches, or none of a packet that is not full.
+const CASES: [(&str, u64); 2] = [("0", 17), ("8", 1)];
 
-/// Two workers that are connected and have nothing to do.
-fn quiet_pair() -> World {
-    let mut pair = World::pair(&[]);
+/// Two workers that are connected and have nothing to do, with messages that share packets up to this length.
+fn quiet_pair(coalesce_threshold: &str) -> World {
+    let mut pair = World::pair(&[("coalesce_threshold", coalesce_threshold)]);
     pair.connect_all();
     pair.steps(1_000);
     pair
@@ -49,10 +50,12 @@ fn whatever_a_sender_calls_next_has_the_last_of_its_messages_leave() {
             pair.workers[0].wait(send).expect("it is sent");
         }),
     ];
-    for (name, call) in calls {
-        let mut pair = quiet_pair();
+    for ((coalesce_threshold, left_at_once), (name, call)) in
+        CASES.into_iter().flat_map(|case| calls.map(|call| (case, call)))
+    {
+        let mut pair = quiet_pair(coalesce_threshold);
         inject(&mut pair);
-        assert_eq!(arrived(&mut pair), LEFT_AT_ONCE, "before {name}");
+        assert_eq!(arrived(&mut pair), left_at_once, "before {name}");
         call(&mut pair);
         assert_eq!(arrived(&mut pair), MESSAGES + u64::from(name == "wait"), "after {name}");
     }
@@ -70,14 +73,16 @@ fn who_asks_for_a_send_that_has_left_does_not_ring_and_who_asks_for_one_that_wai
             assert_eq!(pair.workers[0].poll_completion().expect("it is over").context, 3);
         }),
     ];
-    for (name, end) in ends {
-        let mut pair = quiet_pair();
+    for ((coalesce_threshold, left_at_once), (name, end)) in
+        CASES.into_iter().flat_map(|case| ends.map(|end| (case, end)))
+    {
+        let mut pair = quiet_pair(coalesce_threshold);
         let sends: Vec<_> = (0..MESSAGES).map(|tag| pair.send(0, tag, &[7; 8])).collect();
-        let (left, waiting) = sends.split_at(LEFT_AT_ONCE as usize);
+        let (left, waiting) = sends.split_at(left_at_once as usize);
         for &send in left {
             end(&mut pair, send);
         }
-        assert_eq!(arrived(&mut pair), LEFT_AT_ONCE, "{name} of what has left");
+        assert_eq!(arrived(&mut pair), left_at_once, "{name} of what has left");
         end(&mut pair, waiting[0]);
         assert_eq!(arrived(&mut pair), MESSAGES, "{name} of what waits");
     }
@@ -86,7 +91,7 @@ fn who_asks_for_a_send_that_has_left_does_not_ring_and_who_asks_for_one_that_wai
 /// As for who writes to a socket.
 #[test]
 fn what_is_put_to_a_stream_has_left_when_the_call_returns() {
-    let mut pair = quiet_pair();
+    let mut pair = quiet_pair("8");
     pair.find("both ends are open", |pair| {
         let mut is_open = |who: usize| pair.workers[who].stream(1 - who).expect("it opens").is_open();
         ([is_open(0), is_open(1)] == [Ok(true), Ok(true)]).then_some(())
@@ -106,7 +111,7 @@ fn what_is_put_to_a_stream_has_left_when_the_call_returns() {
 /// What a worker sends while it makes progress has left when that is done.
 #[test]
 fn replies_leave_with_the_progress_that_ran_their_handlers() {
-    let mut pair = quiet_pair();
+    let mut pair = quiet_pair("8");
     let handler = |context: &mut HandlerContext<'_>, _: ActiveMessage<'_>| context.reply(&[7], &[]).expect("a request");
     pair.workers[0].register_handler("seven", Box::new(handler)).expect("free");
     let seven = HandlerId::of("seven");

@@ -14,6 +14,7 @@ mod inline {
     mod active;
     mod cancel;
     mod claims;
+    mod coalescing;
     mod completions;
     mod connections;
     mod domain;
@@ -46,6 +47,7 @@ mod dedicated {
     mod active;
     mod cancel;
     mod claims;
+    mod coalescing;
     mod completions;
     mod connections;
     mod domain;

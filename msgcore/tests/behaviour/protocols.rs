@@ -178,7 +178,7 @@ fn a_series_that_could_never_leave_at_once_goes_by_rendezvous() {
 
 #[test]
 fn without_credits_a_short_message_becomes_r3_and_is_counted() {
-    let mut pair = World::pair(&[("credits", "8"), ("credit_preserve", "4")]);
+    let mut pair = World::pair(&[("credits", "8"), ("credit_preserve", "4"), ("coalesce_threshold", "0")]);
     pair.connect_all();
     let sends: Vec<_> = (0..6).map(|tag| pair.send(0, tag, &pattern(100, tag as usize))).collect();
     pair.workers[0].take_turn();
@@ -193,7 +193,7 @@ fn without_credits_a_short_message_becomes_r3_and_is_counted() {
 
 #[test]
 fn a_message_without_bytes_becomes_r3_too() {
-    let mut pair = World::pair(&[("credits", "4"), ("credit_preserve", "2")]);
+    let mut pair = World::pair(&[("credits", "4"), ("credit_preserve", "2"), ("coalesce_threshold", "0")]);
     pair.connect_all();
     let sends: Vec<_> = (0..3).map(|tag| pair.send(0, tag, b"")).collect();
     pair.workers[0].take_turn();

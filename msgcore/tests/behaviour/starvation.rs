@@ -112,13 +112,15 @@ fn a_steady_stream_to_one_rank_keeps_no_message_to_another_waiting() {
     }
 }
 
-/// Many peers share few send buffers: when the first has all of its messages, no other has less than half of them.
+/// Many peers share few send buffers: when the first has all of its messages, no other has less than half of them. Each message takes
+/// a buffer, which several would share.
 #[test]
 fn peers_that_wait_for_send_buffers_are_served_in_turn() {
     const PEERS: usize = 8;
     const EACH: usize = 300;
     for vbuf_max in ["16", "24"] {
-        let settings: &[_] = &[("vbuf_max", vbuf_max), ("vbuf_pool", "16"), ("credits", "64")];
+        let settings: &[_] =
+            &[("vbuf_max", vbuf_max), ("vbuf_pool", "16"), ("credits", "64"), ("coalesce_threshold", "0")];
         let mut world = World::of(&[settings; 1 + PEERS]);
         world.connect_all();
         let mut receives = vec![Vec::new(); PEERS];

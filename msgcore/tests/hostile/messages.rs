@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use roci_driver::Rkey;
 use roci_protocol::msg::{
-    ActiveKind, AtomicOp, AtomicWidth, DATA_LEN, GetOnMiss, Header, Label, Message, Mode, RendezvousProtocol,
+    self, ActiveKind, AtomicOp, AtomicWidth, DATA_LEN, GetOnMiss, Header, Label, Message, Mode, RendezvousProtocol,
 };
 
 /// Bytes of the victim's segment.
@@ -77,7 +77,42 @@ impl Known {
         self.sequence = self.sequence.wrapping_add(u16::from(is_matched));
         let credits = if dice.random_ratio(1, 40) { dice.random_range(1..100) } else { 0 };
         let queue = if dice.random_ratio(1, 40) { dice.random() } else { 0 };
-        (Header { credits, queue, sequence, message }, len)
+        (Header { credits, queue, sequence, ..Header::new(message) }, len)
+    }
+
+    /// The first header of a SEND with several messages, and all that follows it.
+    pub(crate) fn coalesced(&mut self, dice: &mut StdRng, room: usize) -> (Header, Vec<u8>) {
+        let (mut first, mut behind) = (None, Vec::new());
+        for is_last in [false, dice.random(), dice.random(), true] {
+            // Relative to the end of the first header.
+            let at = (behind.len() + msg::LEN).next_multiple_of(msg::ALIGN) - msg::LEN;
+            let room = if first.is_none() { room } else { room.saturating_sub(at + msg::LEN) };
+            let (header, len) = if dice.random_ratio(1, 20) {
+                self.header(dice, room)
+            } else {
+                let (label, len) = (
+                    Label { context: 0, tag: dice.random_range(0..3), data: None },
+                    dice.random_range(0..=room.min(200)),
+                );
+                let mode = if dice.random_ratio(1, 10) { Mode::Synchronous } else { Mode::Standard };
+                let message = Message::Eager { label, len: len as u64, id: self.own_name(dice), mode };
+                self.sequence = self.sequence.wrapping_add(1);
+                (Header { sequence: self.sequence.wrapping_sub(1), ..Header::new(message) }, len)
+            };
+            let says_more = is_last == dice.random_ratio(1, 30);
+            let header = Header { has_more: says_more && matches!(header.message, Message::Eager { .. }), ..header };
+            if first.is_none() {
+                first = Some(header);
+            } else {
+                behind.resize(at + msg::LEN, 0);
+                header.emit(&mut behind[at..]);
+            }
+            behind.resize(behind.len() + len, 7);
+            if is_last {
+                break;
+            }
+        }
+        (first.expect("there is one"), behind)
     }
 
     fn message(&mut self, dice: &mut StdRng, room: usize) -> (Message, usize) {

@@ -245,6 +245,10 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
     pub(crate) fn say_something(&mut self, dice: &mut StdRng) {
         let lane = dice.random_range(0..self.qps.len());
         let room = self.config.receive_queues().get(lane).expect("a lane").size - msg::LEN;
+        if dice.random_ratio(1, 8) {
+            let (header, behind) = self.known.coalesced(dice, room);
+            return self.send(lane, &header, &behind[..behind.len().min(room)]);
+        }
         let (header, len) = self.known.header(dice, room);
         let payload = match header.message {
             Message::Firehose { .. } => Known::firehoses(dice),
@@ -265,7 +269,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
     pub(crate) fn say_eagerly(&mut self, tag: Tag, credits: u16) {
         let (label, id) = (Label { context: 0, tag: tag.get(), data: None }, u64::from(self.known.sequence));
         let message = Message::Eager { label, len: 8, id, mode: Mode::Standard };
-        let header = Header { credits, queue: 0, sequence: self.known.sequence, message };
+        let header = Header { credits, sequence: self.known.sequence, ..Header::new(message) };
         self.known.sequence = self.known.sequence.wrapping_add(1);
         self.send(0, &header, &[7; 8]);
     }

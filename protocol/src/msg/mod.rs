@@ -5,9 +5,11 @@
 //! pairs, whose messages overtake each other.
 
 mod atomic;
+mod coalesced;
 mod terms;
 
 pub use atomic::{AtomicOp, AtomicWidth};
+pub use coalesced::{ALIGN, Coalesced, span};
 pub use terms::{BadTerms, Capabilities, ConnectionTerms, MAX_QUEUES, QueueTerms};
 
 use static_assertions::const_assert_eq;
@@ -30,6 +32,8 @@ const MODE: u8 = 0x07;
 const WITH_DATA: u8 = 0x08;
 const PROTOCOL_SHIFT: u32 = 4;
 const WITH_ADDRESS: u8 = 0x40;
+/// Flag of an eager message: another one lies behind it.
+const MORE: u8 = 0x80;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -347,6 +351,8 @@ pub struct Header {
     /// Of a matched message: its place among those of this sender; of [`Message::Cancel`]: the place behind the last
     /// one that was sent before it.
     pub sequence: u16,
+    /// Another eager message lies behind the payload of this one: see [`span`].
+    pub has_more: bool,
     /// What it is.
     pub message: Message,
 }
@@ -394,10 +400,10 @@ pub enum BadMessage {
 impl Header {
     /// A header that gives back no credits.
     pub const fn new(message: Message) -> Self {
-        Self { credits: 0, queue: 0, sequence: 0, message }
+        Self { credits: 0, queue: 0, sequence: 0, has_more: false, message }
     }
 
-    /// Reads the header and returns the payload.
+    /// Reads the header and returns the payload, and with it what lies behind it.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), BadMessage> {
         let (view, payload) = View::ref_from_prefix(bytes).map_err(|_| BadMessage::Short(bytes.len()))?;
@@ -406,27 +412,29 @@ impl Header {
             Message::RequestToSend { .. } => view.request_to_send(message, payload)?,
             message => (message, payload),
         };
-        if let Message::Eager { len, .. } = message
-            && payload.len() as u64 > len
-        {
-            return Err(BadMessage::Length { announced: len, brought: payload.len() });
+        let mut has_more = false;
+        if let Message::Eager { len, .. } = message {
+            has_more = view.flags & MORE != 0;
+            if has_more {
+                coalesced::check(len, bytes.len())?;
+            } else if payload.len() as u64 > len {
+                return Err(BadMessage::Length { announced: len, brought: payload.len() });
+            }
         }
         let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
-        Ok((Self { credits, queue, sequence, message }, payload))
+        Ok((Self { credits, queue, sequence, has_more, message }, payload))
     }
 
-    /// Reads the header of an eager message in standard mode that is all there, and returns its label and its payload. None for
-    /// every other message, and for bytes that are none.
+    /// Reads the header of an eager message in standard mode that is all there and alone, and returns its label and its payload. None
+    /// for every other message, and for bytes that are none.
     #[inline]
     pub fn parse_whole(bytes: &[u8]) -> Option<(WholeEager, &[u8])> {
         let (view, payload) = View::ref_from_prefix(bytes).ok()?;
         let (len, data) = view.eager_len_and_data();
-        if (view.kind, view.flags & MODE) != (EAGER, Mode::Standard as u8) || len != payload.len() as u64 {
+        if (view.kind, view.flags & (MODE | MORE)) != (EAGER, Mode::Standard as u8) || len != payload.len() as u64 {
             return None;
         }
-        let label = Label { context: view.word.get(), tag: view.first.get(), data };
-        let (credits, queue, sequence) = (view.credits.get(), view.queue, view.sequence.get());
-        Some((WholeEager { credits, queue, sequence, label }, payload))
+        Some((view.whole_eager(data), payload))
     }
 
     /// Writes the header to the front of `bytes`, which must hold [`LEN`].
@@ -436,11 +444,19 @@ impl Header {
         view.credits = self.credits.into();
         view.queue = self.queue;
         view.sequence = self.sequence.into();
+        debug_assert!(!self.has_more || view.kind == EAGER, "only eager messages have others behind them");
+        view.flags |= if self.has_more { MORE } else { 0 };
         bytes[..LEN].copy_from_slice(view.as_bytes());
     }
 }
 
 impl View {
+    #[inline]
+    fn whole_eager(&self, data: Option<u64>) -> WholeEager {
+        let label = Label { context: self.word.get(), tag: self.first.get(), data };
+        WholeEager { credits: self.credits.get(), queue: self.queue, sequence: self.sequence.get(), label }
+    }
+
     #[inline]
     fn message(&self) -> Result<Message, BadMessage> {
         let label = Label { context: self.word.get(), tag: self.first.get(), data: None };
@@ -811,7 +827,7 @@ mod tests {
     #[test]
     fn headers_round_trip() {
         for message in one_of_each() {
-            let header = Header { credits: 7, queue: 3, sequence: 0xfedc, message };
+            let header = Header { credits: 7, queue: 3, sequence: 0xfedc, has_more: false, message };
             let mut bytes = vec![0; LEN];
             header.emit(&mut bytes);
             bytes.extend(behind(&message));
@@ -822,9 +838,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_whole_eager_message_is_read_as_its_header_is(mut bytes: Vec<u8>, has_len: bool, kind in 0..3u8, flags in 0..0x1bu8) {
+        fn a_whole_eager_message_is_read_as_its_header_is(mut bytes: Vec<u8>, has_len: bool, kind in 0..3u8, flags in 0..0x1bu8, more in 0..2u8) {
             if bytes.len() >= LEN {
-                (bytes[0], bytes[1]) = (kind, flags);
+                (bytes[0], bytes[1]) = (kind, flags | (more * MORE));
                 if has_len {
                     let len = (bytes.len() - LEN) as u64;
                     bytes[28..32].copy_from_slice(&(len as u32).to_be_bytes());
@@ -834,7 +850,7 @@ mod tests {
                 }
             }
             let whole = match Header::parse(&bytes) {
-                Ok((Header { credits, queue, sequence, message: Message::Eager { label, len, mode: Mode::Standard, .. } }, payload))
+                Ok((Header { credits, queue, sequence, has_more: false, message: Message::Eager { label, len, mode: Mode::Standard, .. } }, payload))
                     if len == payload.len() as u64 => Some((WholeEager { credits, queue, sequence, label }, payload)),
                 _ => None,
             };

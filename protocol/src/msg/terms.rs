@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Receive queues of one connection.
 pub const MAX_QUEUES: usize = 8;
 /// The version of the messaging core's protocol, and of the dialect that its queue pairs speak. Since 3 READs are sent in
-/// parts and have no message number, and maps of what is kept have any length.
-const VERSION: u16 = 3;
+/// parts and have no message number, and maps of what is kept have any length. Since 4 several eager messages may come in one SEND.
+const VERSION: u16 = 4;
 
 /// The layout of the terms.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -128,6 +128,7 @@ impl TagService {
             self.note_taken(peer.id, &body);
             match body {
                 UnexpectedBody::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
+                UnexpectedBody::Kept { message, .. } => self.release_kept(core, &message),
                 UnexpectedBody::Series { id, .. } => self.discard_series(core, peer.id, id),
                 UnexpectedBody::Whole { lane: None, .. } | UnexpectedBody::Remote(_) | UnexpectedBody::Local { .. } => {
                 }

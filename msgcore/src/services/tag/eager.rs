@@ -22,15 +22,14 @@ use crate::core::rx::Outcome;
 use crate::{Context, Tag};
 
 impl TagService {
-    /// Sender: copies a message into vbufs. There is room for all of them.
+    /// Sender: copies a message into vbufs. There is room for all of them, or it joins others.
     #[inline(never)]
     pub(super) fn send_eager<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, lane: usize, outgoing: Outgoing) {
         let Outgoing { request, label, mode, payload } = outgoing;
-        let sequence = peer.take_sequence();
         let (id, len, room) = (request.to_wire(), payload.len(), peer.lanes[lane].payload);
         let first = len.min(room);
         let message = Message::Eager { label, len: len as u64, id, mode };
-        core.post_part(peer, lane, Header { sequence, ..Header::new(message) }, (&payload, 0..first));
+        core.post_eager(peer, lane, (message, mode), first, |bytes| payload.copy_out(0, bytes));
         for offset in (first..len).step_by(room) {
             let end = len.min(offset + room);
             let message = Message::Fragment { offset: offset as u64, id };
@@ -43,14 +42,14 @@ impl TagService {
         }
     }
 
-    /// Sender: a message leaves at once, in one vbuf, for which there is room. Its request is over when it begins, unless its
+    /// Sender: a message leaves at once, in one vbuf, for which there is room, or joins others. Its request is over when it begins, unless its
     /// sender waits for the match.
     #[inline]
     pub(super) fn send_short<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, lane: usize, outgoing: Outgoing) {
         let Outgoing { request, label, mode, payload } = outgoing;
-        let (sequence, len) = (peer.take_sequence(), payload.len());
+        let len = payload.len();
         let message = Message::Eager { label, len: len as u64, id: request.to_wire(), mode };
-        core.post_part(peer, lane, Header { sequence, ..Header::new(message) }, (&payload, 0..len));
+        core.post_eager(peer, lane, (message, mode), len, |bytes| payload.copy_out(0, bytes));
         let done = Done::new(payload, len, peer.id, label);
         match mode {
             Mode::Synchronous => self.requests.open(request, TagOperation::Unmatched { to: peer.id, done }),

@@ -1,7 +1,7 @@
 //! Injecting: a short message leaves in the call, and no operation stands for it (libfabric's `fi_tinject`).
 
 use roci_driver::link::Link;
-use roci_protocol::msg::{self, Header, Label, Message, Mode};
+use roci_protocol::msg::{self, Label, Message, Mode};
 
 use super::TagService;
 use super::select::{Protocol, Reason};
@@ -27,14 +27,11 @@ impl TagService {
         bytes: &[u8],
     ) -> bool {
         assert!(mode != Mode::Synchronous, "an operation would wait for the match");
-        let Some(lane) = self.short_lane(peer, bytes.len()).filter(|&lane| core.has_spare_vbuf(lane)) else {
-            return false;
-        };
+        let Some(lane) = self.short_lane(core, peer, bytes.len(), mode) else { return false };
         core.message_sizes.note(bytes.len() as u64);
         core.stats.chose(Protocol::Eager, Reason::Short);
         let message = Message::Eager { label, len: bytes.len() as u64, id: NO_OPERATION, mode };
-        let sequence = peer.take_sequence();
-        core.post_vbuf(peer, lane, Header { sequence, ..Header::new(message) }, bytes);
+        core.post_eager(peer, lane, (message, mode), bytes.len(), |into| into.copy_from_slice(bytes));
         true
     }
 }

@@ -4,9 +4,11 @@
 pub(crate) mod cancel;
 pub(crate) mod cancels;
 pub(crate) mod claims;
+mod coalesced;
 pub(crate) mod completion_list;
 pub(crate) mod eager;
 pub(crate) mod inject;
+pub(crate) mod kept_packets;
 pub(crate) mod matching;
 pub(crate) mod multi;
 pub(crate) mod operation;
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 use roci_driver::link::Link;
 
 use self::claims::Claims;
+use self::kept_packets::KeptPackets;
 use self::matching::Matching;
 use self::operation::TagOperation;
 use self::rendezvous::{ProcessCopies, Staging};
@@ -44,6 +47,8 @@ pub(crate) struct TagService {
     pub(crate) requests: Requests,
     /// Eager messages whose vbufs have not all come, by sender and its name for them.
     series: BTreeMap<(PeerId, u64), Series>,
+    /// Messages that have come together, and have no receive yet.
+    kept_packets: KeptPackets,
     pub(crate) claims: Claims,
     staging: Staging,
     pub(crate) copies: ProcessCopies,
@@ -67,6 +72,7 @@ impl TagService {
             matching: Matching::default(),
             requests,
             series: BTreeMap::new(),
+            kept_packets: KeptPackets::default(),
             claims: Claims::default(),
             staging,
             copies: ProcessCopies::default(),
@@ -80,7 +86,7 @@ impl TagService {
     /// Returns the memory that messages without a receive take, those that are claimed among them.
     #[inline]
     pub(crate) fn stored_bytes(&self) -> usize {
-        self.matching.unexpected_bytes() + self.claims.bytes()
+        self.matching.unexpected_bytes() + self.claims.bytes() + self.kept_packets.bytes()
     }
 
     /// A peer is gone: whatever needs it ends with `error`.
@@ -110,7 +116,7 @@ impl TagService {
         let is_lost = |body: &UnexpectedBody| match body {
             UnexpectedBody::Series { id, .. } => series.get(&(peer, *id)).is_none_or(|series| !series.is_complete()),
             UnexpectedBody::Remote(_) => true,
-            UnexpectedBody::Whole { .. } | UnexpectedBody::Local { .. } => false,
+            UnexpectedBody::Whole { .. } | UnexpectedBody::Kept { .. } | UnexpectedBody::Local { .. } => false,
         };
         let orphans = self.matching.forget(peer, is_lost);
         for request in orphans {
@@ -130,7 +136,7 @@ impl TagService {
         match body {
             UnexpectedBody::Series { id, .. } => !self.series.contains_key(&(source, *id)),
             UnexpectedBody::Remote(_) => true,
-            UnexpectedBody::Whole { .. } | UnexpectedBody::Local { .. } => false,
+            UnexpectedBody::Whole { .. } | UnexpectedBody::Kept { .. } | UnexpectedBody::Local { .. } => false,
         }
     }
 

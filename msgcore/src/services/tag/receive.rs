@@ -38,7 +38,10 @@ impl Met {
 
     /// Its sender gets to know that it was met, where it wants to: from here on it cannot be taken back.
     pub(crate) fn acknowledge(&self, sender: &mut Peer) {
-        if let UnexpectedBody::Whole { id, mode, .. } | UnexpectedBody::Series { id, mode, .. } = &self.body {
+        if let UnexpectedBody::Whole { id, mode, .. }
+        | UnexpectedBody::Kept { id, mode, .. }
+        | UnexpectedBody::Series { id, mode, .. } = &self.body
+        {
             acknowledge_match(sender, *id, *mode);
         }
     }
@@ -109,6 +112,7 @@ impl TagService {
                     core.give_receive_vbuf(lane, vbuf);
                 }
             }
+            UnexpectedBody::Kept { message, data, .. } => self.deliver_kept(core, request, &met.label, data, &message),
             UnexpectedBody::Series { id, .. } => self.deliver_series(core, request, source, label, id),
             UnexpectedBody::Local { request: send, copy, .. } => self.deliver_local(core, request, label, send, copy),
             UnexpectedBody::Remote(remote) => {
@@ -136,6 +140,7 @@ impl TagService {
         match met.body {
             UnexpectedBody::Whole { lane: Some(lane), vbuf, .. } => core.give_receive_vbuf(lane, vbuf),
             UnexpectedBody::Whole { lane: None, .. } => {}
+            UnexpectedBody::Kept { message, .. } => self.release_kept(core, &message),
             UnexpectedBody::Series { id, .. } => self.discard_series(core, met.label.source, id),
             UnexpectedBody::Local { request: send, .. } => self.end_local_send(send),
             UnexpectedBody::Remote(remote) => {

@@ -78,8 +78,8 @@ impl TagService {
             return Err(Refused::new(CallError::TooMany(OUTGOING_LIMIT), payload));
         }
         let is_short = payload.len() <= self.rules.eager;
-        match self.short_lane(peer, payload.len()) {
-            Some(lane) if is_short && core.has_spare_vbuf(lane) => {
+        match self.short_lane(core, peer, payload.len(), mode) {
+            Some(lane) if is_short => {
                 core.message_sizes.note(payload.len() as u64);
                 core.stats.chose(Protocol::Eager, Reason::Short);
                 self.send_short(core, peer, lane, Outgoing { request, label, mode, payload });

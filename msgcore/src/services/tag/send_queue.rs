@@ -98,9 +98,10 @@ impl TagService {
     }
 
     /// Returns the lane on which a message of this length can leave at once in a single vbuf, if it is eager: nothing waits
-    /// before it, and there are a credit and a place for it. It is what [`select`] would say, without the detour.
+    /// before it, and it joins others that leave, or there are a credit, a place and a vbuf for it. It is what [`select`] would say,
+    /// without the detour.
     #[inline]
-    pub(super) fn short_lane(&self, peer: &Peer, len: usize) -> Option<usize> {
+    pub(super) fn short_lane<L: Link>(&self, core: &Core<L>, peer: &Peer, len: usize, mode: Mode) -> Option<usize> {
         let queue = &self.queues[peer.id.slot()];
         // Where a cancel is open the place in the sequence must be looked at.
         if !peer.is_open() || peer.tx.has_work() || queue.has_work() || queue.cancels.is_any_open() {
@@ -108,7 +109,15 @@ impl TagService {
         }
         let lane = peer.lanes.iter().position(|lane| len <= lane.payload)?;
         let it = &peer.lanes[lane];
-        (it.credits.for_eager() > 0 && it.has_place()).then_some(lane)
+        let has_room = it.credits.for_eager() > 0 && it.has_place() && core.has_spare_vbuf(lane);
+        (has_room || peer.joins_packet(len, mode)).then_some(lane)
+    }
+
+    /// Returns the lane of a message, and how many vbufs it takes if it is eager: none where it joins others.
+    fn lane_and_vbufs(&self, peer: &Peer, len: usize, mode: Mode) -> (usize, usize) {
+        let (lane, vbufs) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
+        let joins = len <= self.rules.eager && peer.joins_packet(len, mode);
+        (lane, if joins { 0 } else { vbufs })
     }
 
     /// Sends the oldest matched message, where there is one and it may go; returns whether it did.
@@ -121,7 +130,7 @@ impl TagService {
             return false;
         }
         let (len, can_be_cut, is_list) = (next.payload.len(), next.payload.can_be_cut(), next.payload.is_list());
-        let (lane, vbufs) = lane_for(len, peer.lanes.iter().map(|lane| lane.payload));
+        let (lane, vbufs) = self.lane_and_vbufs(peer, len, next.mode);
         let credits = usize::from(peer.lanes[lane].credits.for_eager());
         let places = peer.lanes[lane].places();
         let may_request = peer.lanes[0].credits.for_requests() > 0;
@@ -143,7 +152,7 @@ impl TagService {
             Protocol::Eager => (lane, vbufs, true),
             Protocol::Rendezvous(_) => (0, 1, may_request),
         };
-        if !core.has_send_room(peer, lane, vbufs, admitted) {
+        if vbufs > 0 && !core.has_send_room(peer, lane, vbufs, admitted) {
             return false;
         }
         let outgoing = self.queues[peer.id.slot()].outgoing.remove(first).expect("it was just there");

@@ -4,6 +4,7 @@ use roci_driver::{Buffer, Rkey};
 use roci_protocol::msg::{Mode, RendezvousProtocol};
 
 use super::MAX_MESSAGE;
+use super::kept_packets::KeptMessage;
 use crate::core::breach::Breach;
 use crate::core::request::Request;
 
@@ -25,6 +26,8 @@ pub(crate) struct RemotePayload {
 pub(crate) enum UnexpectedBody {
     /// All of it: in the vbuf of a lane, or a copy where that would waste most of one.
     Whole { id: u64, mode: Mode, lane: Option<usize>, vbuf: Buffer, data: Option<u64> },
+    /// All of it, in a vbuf that has others, too.
+    Kept { id: u64, mode: Mode, message: KeptMessage, data: Option<u64> },
     /// Parts, which are kept elsewhere while more of them come.
     Series { id: u64, mode: Mode, len: usize, data: Option<u64> },
     /// A message of this rank to itself: a copy, or nothing where the send still has the payload.
@@ -67,6 +70,7 @@ impl UnexpectedBody {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Whole { vbuf, .. } => vbuf.len(),
+            Self::Kept { message, .. } => message.len as usize,
             Self::Series { len, .. } | Self::Local { len, .. } => *len,
             Self::Remote(remote) => remote.len as usize,
         }
@@ -78,14 +82,18 @@ impl UnexpectedBody {
             Self::Whole { vbuf, .. } => vbuf.capacity(),
             Self::Series { len, .. } => *len,
             Self::Local { copy, .. } => copy.as_ref().map_or(0, Buffer::len),
-            Self::Remote(_) => 0,
+            // The vbuf is charged as one.
+            Self::Kept { .. } | Self::Remote(_) => 0,
         }
     }
 
     /// Returns the data that goes with it.
     pub(crate) fn data(&self) -> Option<u64> {
         match self {
-            Self::Whole { data, .. } | Self::Series { data, .. } | Self::Local { data, .. } => *data,
+            Self::Whole { data, .. }
+            | Self::Kept { data, .. }
+            | Self::Series { data, .. }
+            | Self::Local { data, .. } => *data,
             Self::Remote(remote) => remote.data,
         }
     }
@@ -93,7 +101,7 @@ impl UnexpectedBody {
     /// The sender's name for the operation.
     pub(crate) fn id(&self) -> u64 {
         match self {
-            Self::Whole { id, .. } | Self::Series { id, .. } => *id,
+            Self::Whole { id, .. } | Self::Kept { id, .. } | Self::Series { id, .. } => *id,
             Self::Local { request, .. } => request.to_wire(),
             Self::Remote(remote) => remote.id,
         }
