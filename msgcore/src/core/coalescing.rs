@@ -169,6 +169,15 @@ impl<L: Link> Core<L> {
         }
     }
 
+    /// Whether the list names the peers that have an open packet, each of them once.
+    pub(crate) fn are_open_packets_sound(&self, peers: &Peers) -> bool {
+        let open = &self.ready.coalescing.open;
+        let is_open = |peer: &&Peer| peer.tx.packet.is_some();
+        let is_named_once = |peer: &Peer| open.iter().filter(|&&id| id == peer.id).count() == 1;
+        let count = peers.iter().filter(is_open).count();
+        count == open.len() && peers.iter().filter(is_open).all(is_named_once)
+    }
+
     /// Whether something that was sent waits for the doorbell.
     #[inline]
     pub(crate) fn awaits_doorbell(&self) -> bool {

@@ -22,6 +22,12 @@ pub enum InvariantViolation {
         /// What they take.
         bytes: usize,
     },
+    /// Vbufs with several messages and those of them that have no receive do not fit each other.
+    #[error("vbufs with several messages do not fit the messages in them")]
+    KeptPackets,
+    /// An open packet waits that nothing will post.
+    #[error("peers with open packets are not those that are in the list")]
+    OpenPackets,
     /// More memory is open to peers than may be.
     #[error("{0} regions are open")]
     Regions(usize),
@@ -107,6 +113,8 @@ impl<L: Link> Endpoint<L> {
         let (count, bytes) =
             (self.services.tag.matching.unexpected_len(), self.services.tag.matching.unexpected_bytes());
         ensure((count == 0) == (bytes == 0), || InvariantViolation::Unexpected { count, bytes })?;
+        ensure(self.services.tag.are_kept_packets_sound(), || InvariantViolation::KeptPackets)?;
+        ensure(self.core.are_open_packets_sound(&self.peers), || InvariantViolation::OpenPackets)?;
         ensure(self.core.regions.is_sound(), || InvariantViolation::Regions(self.core.regions.open()))?;
         ensure(self.wireup.book.is_sound(), || InvariantViolation::Addresses)?;
         ensure(self.services.tag.requests.are_pieces_sound(), || InvariantViolation::MultiReceives)?;

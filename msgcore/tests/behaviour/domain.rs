@@ -205,6 +205,32 @@ fn what_comes_for_one_endpoint_is_not_taken_for_another() {
     town.check();
 }
 
+/// Messages that wait for others, to leave with them, have left when another endpoint is taken in hand.
+#[test]
+fn an_endpoint_that_is_put_aside_leaves_no_message_behind() {
+    let mut town = Town::new((1, 2), &[]);
+    let ids = town.domain.endpoints();
+    let address = town.world.workers[0].address();
+    for round in 0..10 {
+        let (id, other) = (ids[round % 2], ids[(round + 1) % 2]);
+        let to = town.at(id).insert(address).expect("there is room");
+        town.at(id).connect(to).expect("it is there");
+        town.until("they are connected", |town| town.at(id).is_connected(to).then_some(()));
+        for number in 0..9 {
+            let send = town.at(id).send_bytes(to, TAG, &pattern(16, number)).expect("accepted");
+            town.at(id).detach(send);
+        }
+        town.check();
+        town.at(other);
+        // The domain does nothing any more.
+        for number in 0..9 {
+            let receive = town.world.recv_from(0, Source::Any, TAG, 16);
+            let done = town.world.wait(0, receive).expect("it comes");
+            assert!(done.buffer[..] == pattern(16, number)[..]);
+        }
+    }
+}
+
 /// What one endpoint exposes the peers of another reach, and learn when it is withdrawn, wherever that is done.
 #[test]
 fn keys_are_the_domains() {

@@ -46,6 +46,14 @@ impl KeptPackets {
         self.bytes
     }
 
+    /// Whether each vbuf is there and has messages, of which there are so many, and they are charged for.
+    pub(super) fn is_sound(&self, messages: usize) -> bool {
+        let all = || self.packets.iter().map(|(_, kept)| kept);
+        all().all(|kept| kept.vbuf.is_some() && kept.messages > 0)
+            && all().map(|kept| kept.messages).sum::<usize>() <= messages
+            && all().map(|kept| kept.bytes).sum::<usize>() == self.bytes
+    }
+
     /// Names a vbuf of so many bytes, of which messages are about to be kept.
     pub(super) fn add(&mut self, bytes: usize) -> Key {
         self.bytes += bytes;

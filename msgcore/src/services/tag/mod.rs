@@ -89,6 +89,11 @@ impl TagService {
         self.matching.unexpected_bytes() + self.claims.bytes() + self.kept_packets.bytes()
     }
 
+    /// Whether vbufs with several messages fit the messages in them.
+    pub(crate) fn are_kept_packets_sound(&self) -> bool {
+        self.kept_packets.is_sound(self.matching.unexpected_len() + self.claims.len())
+    }
+
     /// A peer is gone: whatever needs it ends with `error`.
     pub(crate) fn on_peer_down<L: Link>(&mut self, core: &mut Core<L>, peer: PeerId, error: &OpError) {
         self.queues[peer.slot()] = PeerSendQueue::default();
