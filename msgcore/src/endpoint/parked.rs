@@ -68,7 +68,6 @@ impl<L: Link> Endpoint<L> {
     /// Takes the place of another endpoint of the domain, which takes this one's. The calls that make progress are counted for all.
     pub(crate) fn exchange(&mut self, other: &mut ParkedEndpoint<L>) {
         let Self { core, peers, services, wireup, keepalive, events, leaving, calls: _ } = self;
-        core.ring_doorbell(peers);
         core.exchange(&mut other.core);
         mem::swap(peers, &mut other.peers);
         mem::swap(services, &mut other.services);

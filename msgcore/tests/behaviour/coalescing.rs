@@ -168,6 +168,50 @@ fn faults_on_both_ways_lose_nothing_of_a_packet() {
     }
 }
 
+/// Packets of both bring credits, of which some messages are taken before others are kept: in the end all are at home.
+#[test]
+fn no_credit_is_lost_with_the_front_of_a_packet() {
+    const EACH: u64 = 30;
+    let settings: &[_] = &[("credits", "12"), ("credit_notify_threshold", "1")];
+    let mut world = World::of(&[settings; 3]);
+    world.connect_all();
+    for round in 0..40 {
+        // The first ones, and they end in the middle of a packet.
+        let early = |who: usize| (round + 5 * who as u64) % 20;
+        let receive = |world: &mut World, who: usize, at: u64| (who, at, world.recv(who, Tag::new(at), 30));
+        let mut receives = Vec::new();
+        for who in [0, 1] {
+            receives.extend((0..early(who)).map(|at| receive(&mut world, who, at)));
+            // What goes at once goes to another peer: so it is the packet that brings credits.
+            let first = world.workers[who].send_bytes(2.into(), Tag::new(0), &[]).expect("accepted");
+            world.workers[who].detach(first);
+            for at in 0..EACH {
+                let to = (1 - who).into();
+                let send =
+                    world.workers[who].send_bytes(to, Tag::new(at), &pattern(30, at as usize)).expect("accepted");
+                world.workers[who].detach(send);
+            }
+        }
+        world.steps(3);
+        for who in [0, 1] {
+            receives.extend((early(who)..EACH).map(|at| receive(&mut world, who, at)));
+        }
+        for (who, at, receive) in receives {
+            world.expect(who, receive, &pattern(30, at as usize));
+        }
+        for who in [0, 1] {
+            let receive = world.recv_from(2, Source::from(who), Tag::new(0), 0);
+            world.wait(2, receive).expect("it comes");
+        }
+    }
+    world.steps(1_000);
+    for who in [0, 1] {
+        let credits_of = |who: usize, peer: usize| world.workers[who].inside().credits_of(peer)[0];
+        let (ours, theirs) = (credits_of(who, 1 - who), credits_of(1 - who, who));
+        assert_eq!(ours.available + theirs.kept, ours.granted, "{ours:?} {theirs:?}");
+    }
+}
+
 /// Where messages without a receive may take no more memory, each takes its part of the vbuf that it came in.
 #[test]
 fn packets_without_memory_for_copies_are_kept_in_parts_and_all_memory_comes_back() {

@@ -178,7 +178,8 @@ fn a_series_that_could_never_leave_at_once_goes_by_rendezvous() {
 
 #[test]
 fn without_credits_a_short_message_becomes_r3_and_is_counted() {
-    let mut pair = World::pair(&[("credits", "8"), ("credit_preserve", "4"), ("coalesce_threshold", "0")]);
+    let settings = [("credits", "8"), ("credit_preserve", "4"), ("coalesce_threshold", "0")];
+    let mut pair = World::pair(&settings);
     pair.connect_all();
     let sends: Vec<_> = (0..6).map(|tag| pair.send(0, tag, &pattern(100, tag as usize))).collect();
     pair.workers[0].take_turn();
@@ -193,15 +194,19 @@ fn without_credits_a_short_message_becomes_r3_and_is_counted() {
 
 #[test]
 fn a_message_without_bytes_becomes_r3_too() {
-    let mut pair = World::pair(&[("credits", "4"), ("credit_preserve", "2"), ("coalesce_threshold", "0")]);
-    pair.connect_all();
-    let sends: Vec<_> = (0..3).map(|tag| pair.send(0, tag, b"")).collect();
-    pair.workers[0].take_turn();
-    assert_eq!(sent(&pair.workers[0]), Sent { eager: 2, r3: 1, ..Sent::default() });
-    for (tag, send) in (0..3).zip(sends) {
-        let receive = pair.recv(1, Tag::new(tag), 0);
-        pair.expect(1, receive, b"");
-        pair.wait(0, send).expect("sent");
+    // It needs no credit where it joins another one.
+    for (coalesce_threshold, eager, r3) in [("0", 2, 1), ("1", 3, 0)] {
+        let mut pair =
+            World::pair(&[("credits", "4"), ("credit_preserve", "2"), ("coalesce_threshold", coalesce_threshold)]);
+        pair.connect_all();
+        let sends: Vec<_> = (0..3).map(|tag| pair.send(0, tag, b"")).collect();
+        pair.workers[0].take_turn();
+        assert_eq!(sent(&pair.workers[0]), Sent { eager, r3, ..Sent::default() });
+        for (tag, send) in (0..3).zip(sends) {
+            let receive = pair.recv(1, Tag::new(tag), 0);
+            pair.expect(1, receive, b"");
+            pair.wait(0, send).expect("sent");
+        }
     }
 }
 

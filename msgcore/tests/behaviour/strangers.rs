@@ -93,6 +93,33 @@ fn a_stranger_comes_in_and_is_answered_and_adopted() {
     }
 }
 
+/// Short messages wait for others, to leave with them, and the peer is removed: they leave all the same, and what they were in is used
+/// again, however often that is done.
+#[test]
+fn what_was_sent_to_a_peer_that_is_removed_at_once_has_left() {
+    const SENT: usize = 9;
+    let mut world = world(2, &[]);
+    for round in 0..20 {
+        let there = insert(&mut world, 0, 1);
+        exchange(&mut world, 0, there, 1, 10);
+        for number in 0..SENT {
+            let send = world.workers[0].send_bytes(there, TAG, &pattern(8, number)).expect("accepted");
+            world.workers[0].detach(send);
+        }
+        world.workers[0].take_turn();
+        world.workers[0].remove(there).expect("it is known");
+        check(&world);
+        for _ in 0..SENT {
+            let receive = world.recv(1, TagMatch::Any, 10);
+            assert_eq!(wait(&mut world, 1, receive).expect("it has left").0, 8, "round {round}");
+        }
+        until_gone(&mut world, 1);
+        // It is looked for seldom whether all of a peer's messages were received.
+        world.steps(10_000);
+    }
+    check(&world);
+}
+
 /// A receive from one peer takes none of another's, and a peer that was inserted has the name that its messages have.
 #[test]
 fn messages_are_told_apart_by_who_sent_them() {
