@@ -1,10 +1,9 @@
 //! Short messages that leave together: several eager messages in one SEND, and so in one packet (MVAPICH's and Open MPI's message
 //! coalescing).
 //!
-//! The first short message since a call that makes progress leaves at once, so that a message alone does not wait. Each peer has a
-//! packet for those behind it, which is posted as a SEND when it is full, before any other message to that peer, and when the doorbell
-//! rings: no message waits longer than its doorbell would. It costs one credit, one vbuf and one acknowledgement. That is most of what
-//! a short message costs.
+//! The first short message since a call that makes progress leaves at once, so that a message alone does not wait. Those behind it, to
+//! one peer, gather in a packet. It is posted as a SEND when it is full, before any other message to that peer, and when the doorbell
+//! rings. It costs one credit, one vbuf and one acknowledgement, which is most of what a short message costs.
 
 use roci_driver::link::Link;
 use roci_protocol::msg::{self, Header, Message, Mode};
@@ -14,7 +13,8 @@ use super::open_packet::OpenPacket;
 use super::peer::{Peer, PeerId};
 use super::peers::Peers;
 
-/// Peers that may have an open packet at a time: more would wait for a doorbell that rings for each eighth frame.
+/// Peers that may have an open packet at a time. Who sends to many keeps no vbuf of each waiting: messages to others have packets of
+/// their own, of which each eighth rings.
 const MOST_OPEN: usize = 8;
 
 /// The lane of a peer that has no other.

@@ -62,7 +62,9 @@ impl Peer {
     /// The next one is none that may be there.
     pub(crate) fn skip_taken(&mut self, lane: usize, header: &mut Header, vbuf: &mut Buffer) -> Result<(), Breach> {
         for _ in 0..mem::take(&mut self.lanes[lane].taken_of_packet) {
-            let Message::Eager { len, .. } = header.message else { unreachable!("it was taken") };
+            let (Message::Eager { len, .. }, true) = (header.message, header.has_more) else {
+                return Err(Breach::Sequence { sequence: header.sequence });
+            };
             vbuf.skip_front(msg::span(len as usize) - msg::LEN);
             let (next, _) = Header::parse(vbuf)?;
             if !matches!(next.message, Message::Eager { .. }) || next.credits > 0 {

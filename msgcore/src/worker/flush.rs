@@ -146,8 +146,13 @@ impl<L: Link> Worker<L> {
 /// `linger_ms` says. A worker without a job, whose peers are polled by the same thread, does not.
 impl<L: Link> Drop for Worker<L> {
     fn drop(&mut self) {
-        let lingers = self.linger.take_if(|_| !thread::panicking());
-        let Some(linger) = lingers.filter(|_| !self.is_forked()) else { return };
-        self.flush_all(linger);
+        if thread::panicking() || self.is_forked() {
+            return;
+        }
+        // What was sent leaves, though nothing may wait until it has arrived.
+        self.ring_doorbell();
+        if let Some(linger) = self.linger.take() {
+            self.flush_all(linger);
+        }
     }
 }

@@ -236,6 +236,23 @@ fn packets_without_memory_for_copies_are_kept_in_parts_and_all_memory_comes_back
     }
 }
 
+/// Nothing is waited for, and nothing is kept.
+#[test]
+fn who_goes_without_lingering_has_sent_what_was_in_a_packet() {
+    let mut pair = quiet_pair(&[("linger_ms", "0")]);
+    for at in 0..9 {
+        let send = pair.send(0, at, &[7; 8]);
+        pair.workers[0].detach(send);
+    }
+    pair.workers[0].take_turn();
+    drop(pair.workers.remove(0));
+    for at in 0..9 {
+        let buffer = pair.workers[0].buffer(8).expect("memory");
+        let receive = pair.workers[0].recv(Source::Any, Tag::new(at), buffer).expect("accepted");
+        assert_eq!(pair.wait(0, receive).expect("it came").buffer[..], [7; 8]);
+    }
+}
+
 /// Who computes, and then loses its peer, has what was in the packet back.
 #[test]
 fn a_peer_that_goes_takes_nothing_of_an_open_packet_with_it() {
