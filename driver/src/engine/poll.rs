@@ -1,7 +1,7 @@
 //! The poll loop: receive, act, answer, keep time.
 
 use roci_protocol::rc::{Held, WcStatus};
-use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, icrc, mad};
+use roci_protocol::wire::{Frame, FrameLayers, Ip, Malformed, Packet, WordPacket, icrc, mad};
 use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
@@ -147,8 +147,9 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn on_unrecognized(&mut self, port: usize, now: Nanos, bytes: &[u8], sink: &mut impl Sink) {
         let Some(arrival) = self.examine(port, now, bytes) else { return };
-        let is_plain = !arrival.is_marked && !arrival.is_first;
-        if is_plain && self.on_whole(port, now, bytes, sink).is_ok() {
+        // Of other kinds a second look says nothing, and takes the ICRC of a long payload.
+        let may_be_whole = !arrival.is_marked && !arrival.is_first && WordPacket::may_be(arrival.transport);
+        if may_be_whole && self.on_whole(port, now, bytes, sink).is_ok() {
             return;
         }
         self.on_packet(port, now, bytes, &arrival);
