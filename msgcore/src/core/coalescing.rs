@@ -41,6 +41,12 @@ impl Coalescing {
         }
     }
 
+    /// Whether such a message may share a packet.
+    #[inline]
+    fn takes(&self, len: usize, mode: Mode) -> bool {
+        mode == Mode::Standard && len < self.limit
+    }
+
     /// Whether a peer has an open packet.
     #[inline]
     pub(crate) fn has_open(&self) -> bool {
@@ -69,9 +75,7 @@ impl<L: Link> Core<L> {
         fill: impl FnOnce(&mut [u8]),
     ) {
         let header = Header { sequence: peer.take_sequence(), ..Header::new(message) };
-        if self.engine.holds_doorbell() && mode == Mode::Standard && len < self.ready.coalescing.limit
-            || peer.tx.packet.is_some()
-        {
+        if self.engine.holds_doorbell() && self.ready.coalescing.takes(len, mode) || peer.tx.packet.is_some() {
             return self.post_gathered(peer, lane, (header, mode), len, fill);
         }
         self.post_filled_vbuf(peer, lane, header, len, fill);
@@ -99,9 +103,8 @@ impl<L: Link> Core<L> {
         self.close_packet(peer);
         let room = self.packet_room(peer);
         // Over several lanes messages overtake each other, and how far is limited.
-        let may_open = mode == Mode::Standard
+        let may_open = self.ready.coalescing.takes(len, mode)
             && peer.lanes.len() == 1
-            && len < self.ready.coalescing.limit
             && 2 * msg::span(len) <= room
             && self.ready.coalescing.open.len() < MOST_OPEN;
         if !may_open {
