@@ -7,6 +7,7 @@
 //! bytes. Cutting a buffer in two divides the room; skipping a header only moves the view.
 
 mod access;
+mod descriptor;
 mod list;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use super::arena::{ArenaError, LINE};
 use super::owner::Owner;
 use super::{Arena, CachedRegion, UserMemory};
 
+use descriptor::{BufferDescriptor, Place};
 pub(super) use list::Pieces;
 pub use list::{ListError, MAX_PIECES};
 
@@ -29,21 +31,11 @@ pub use list::{ListError, MAX_PIECES};
 /// It is a slice of its bytes. Borrowing those of a [target](super::MemoryKind::Target) panics, and so does borrowing those of a
 /// [source](super::MemoryKind::Source) to write them.
 pub struct Buffer {
-    /// Where the room begins ...
-    room_at: NonNull<u8>,
-    /// ... and how long it is; 0 where a piece was cut off whole.
-    room: usize,
-    /// How long the view is. It never leaves the room.
-    len: usize,
-    /// Where the view begins in the room: at its begin, or behind what was skipped.
-    start: u32,
-    /// Memory that the application adopts in one call has one number; an arena's is 0.
-    adoption: u32,
-    owner: Owner,
+    /// It is taken out when the buffer is dropped, and not before.
+    descriptor: ManuallyDrop<Place>,
 }
 
-// More than this costs each message a few per cent of its latency.
-const_assert!(size_of::<Buffer>() <= 40);
+const_assert!(size_of::<Option<Buffer>>() == size_of::<usize>());
 
 // SAFETY: the room belongs to the buffer alone (see `deref`), and so travels with it from thread to thread; what it shares with
 // others it may share with those of any thread. The owner is `Send`.
@@ -63,52 +55,65 @@ impl Arena {
 }
 
 impl Buffer {
+    /// Bytes of the heap that each buffer takes, beside its room.
+    pub const HEAP_BYTES: usize = size_of::<BufferDescriptor>();
+
     /// The owner of `room` bytes of the mapping from `offset` on, which `arena` gave to no other buffer.
     fn of_arena(arena: Arc<Arena>, offset: usize, room: usize, len: usize) -> Self {
         debug_assert!(len <= room);
         // SAFETY: `take` found the range within the mapping.
         let room_at = unsafe { arena.base().add(offset) };
         let room_at = NonNull::new(room_at).expect("nothing is mapped at address 0");
-        Self { room_at, room, len, start: 0, adoption: 0, owner: Owner::arena(arena) }
+        Self::of(BufferDescriptor { room_at, room, len, start: 0, adoption: 0, owner: Owner::arena(arena) })
     }
 
     /// The owner of adopted memory of the application. No two live buffers of different calls have the same `adoption`.
     pub(super) fn of_user(memory: UserMemory, adoption: u32, region: Option<Arc<CachedRegion>>) -> Self {
         let (room_at, len) = (memory.start(), memory.len());
-        Self { room_at, room: len, len, start: 0, adoption, owner: Owner::user(region, memory.kind()) }
+        Self::of(BufferDescriptor {
+            room_at,
+            room: len,
+            len,
+            start: 0,
+            adoption,
+            owner: Owner::user(region, memory.kind()),
+        })
     }
 
     fn of_list(pieces: Pieces, len: usize) -> Self {
         let owner = Owner::list(pieces);
-        Self { room_at: NonNull::dangling(), room: len, len, start: 0, adoption: 0, owner }
+        Self::of(BufferDescriptor { room_at: NonNull::dangling(), room: len, len, start: 0, adoption: 0, owner })
     }
 
-    fn into_list(self) -> Result<Pieces, Self> {
+    #[inline]
+    fn of(descriptor: BufferDescriptor) -> Self {
+        Self { descriptor: ManuallyDrop::new(descriptor.placed()) }
+    }
+
+    fn into_list(mut self) -> Result<Pieces, Self> {
         if !self.is_list() {
             return Err(self);
         }
-        let buffer = ManuallyDrop::new(self);
-        // SAFETY: the owner is read once, because the buffer is not dropped; nothing else of it has a destructor.
-        let owner = unsafe { std::ptr::read(&raw const buffer.owner) };
+        let owner = std::mem::replace(&mut self.descriptor.owner, Owner::NO_ONE);
         owner.into_list().map_err(|_| unreachable!("it is a list"))
     }
 
     /// Whether the bytes are the application's own, and not an arena's. A list is the application's.
     pub fn is_users(&self) -> bool {
-        self.owner.is_users()
+        self.descriptor.owner.is_users()
     }
 
     /// The number of the registration that covers these bytes of the application's; each registration of an engine has
     /// another. `None` where there is none: the bytes are copied, or they are an arena's.
     pub fn registration(&self) -> Option<u64> {
-        self.owner.as_region().map(CachedRegion::number)
+        self.descriptor.owner.as_region().map(CachedRegion::number)
     }
 
     /// Returns the name of the range under which these bytes of the application are registered with devices; `None`
     /// where devices find them by address, as those of an arena, or where they are copied.
     #[inline]
     pub(crate) fn attached_range(&self) -> Option<u64> {
-        self.owner.as_region().map(CachedRegion::token)
+        self.descriptor.owner.as_region().map(CachedRegion::token)
     }
 
     /// Shortens or lengthens the view within the room that was allocated.
@@ -118,13 +123,13 @@ impl Buffer {
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer of {} bytes cannot be set to {len}", self.capacity());
-        self.len = len;
+        self.descriptor.len = len;
     }
 
     /// The room from the view's begin on: what [`Buffer::skip_front`] passed over does not count.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.room - self.start as usize
+        self.descriptor.room - self.descriptor.start as usize
     }
 
     /// Lets the view begin `count` bytes later, for instance behind a header. The room stays whole.
@@ -132,25 +137,26 @@ impl Buffer {
     /// # Panics
     /// When `count` exceeds the view, or what is skipped reaches 4 GiB.
     pub fn skip_front(&mut self, count: usize) {
-        assert!(count <= self.len, "{count} bytes cannot be skipped in a buffer of {}", self.len);
-        self.start = u32::try_from(self.start as usize + count).expect("a front is shorter than 4 GiB");
-        self.len -= count;
+        assert!(count <= self.descriptor.len, "{count} bytes cannot be skipped in a buffer of {}", self.descriptor.len);
+        self.descriptor.start =
+            u32::try_from(self.descriptor.start as usize + count).expect("a front is shorter than 4 GiB");
+        self.descriptor.len -= count;
     }
 
     /// Returns how much [`Buffer::skip_front`] has passed over.
     pub fn skipped(&self) -> usize {
-        self.start as usize
+        self.descriptor.start as usize
     }
 
     /// Whether it can be cut and joined: not where the view begins behind the room's beginning, and no list.
     pub fn can_be_cut(&self) -> bool {
-        self.start == 0 && !self.is_list()
+        self.descriptor.start == 0 && !self.is_list()
     }
 
     /// Makes the whole room the view, and undoes [`Buffer::skip_front`].
     pub fn reset(&mut self) {
-        self.start = 0;
-        self.len = self.room;
+        self.descriptor.start = 0;
+        self.descriptor.len = self.descriptor.room;
     }
 
     /// Cuts the buffer in two: this one keeps the room before `at`, the result owns the rest. The view is cut at the
@@ -162,13 +168,14 @@ impl Buffer {
     pub fn split_off(&mut self, at: usize) -> Self {
         self.assert_can_be("cut");
         assert!(at.is_multiple_of(LINE), "a buffer cannot be cut at {at}, which is no multiple of {LINE}");
-        assert!(at <= self.room, "a buffer of {} bytes cannot be cut at {at}", self.room);
-        let (room, len) = (self.room - at, self.len.saturating_sub(at));
+        assert!(at <= self.descriptor.room, "a buffer of {} bytes cannot be cut at {at}", self.descriptor.room);
+        let (room, len) = (self.descriptor.room - at, self.descriptor.len.saturating_sub(at));
         // SAFETY: `at` lies within the room, or at its end.
-        let room_at = unsafe { self.room_at.add(at) };
-        let rest = Self { room_at, room, len, start: 0, adoption: self.adoption, owner: self.owner.clone() };
-        self.room = at;
-        self.len = self.len.min(at);
+        let room_at = unsafe { self.descriptor.room_at.add(at) };
+        let (adoption, owner) = (self.descriptor.adoption, self.descriptor.owner.clone());
+        let rest = Self::of(BufferDescriptor { room_at, room, len, start: 0, adoption, owner });
+        self.descriptor.room = at;
+        self.descriptor.len = self.descriptor.len.min(at);
         rest
     }
 
@@ -181,40 +188,40 @@ impl Buffer {
     pub fn join(&mut self, mut next: Self) -> Result<(), Self> {
         self.assert_can_be("joined");
         next.assert_can_be("joined");
-        let ends_at = self.room_at.addr().get() + self.room;
-        let is_neighbour = self.is_of(&next) && ends_at == next.room_at.addr().get();
-        if !is_neighbour || self.len != self.room {
+        let ends_at = self.descriptor.room_at.addr().get() + self.descriptor.room;
+        let is_neighbour = self.is_of(&next) && ends_at == next.descriptor.room_at.addr().get();
+        if !is_neighbour || self.descriptor.len != self.descriptor.room {
             return Err(next);
         }
-        self.len += next.len;
+        self.descriptor.len += next.descriptor.len;
         // What has no room gives nothing back.
-        self.room += std::mem::take(&mut next.room);
-        next.len = 0;
+        self.descriptor.room += std::mem::take(&mut next.descriptor.room);
+        next.descriptor.len = 0;
         Ok(())
     }
 
     /// Whether both are of one arena, or of memory that the application adopted in one call.
     fn is_of(&self, other: &Self) -> bool {
-        self.owner.is(&other.owner) && self.adoption == other.adoption
+        self.descriptor.owner.is(&other.descriptor.owner) && self.descriptor.adoption == other.descriptor.adoption
     }
 
     fn assert_can_be(&self, what: &str) {
-        assert!(self.start == 0, "a buffer with a skipped front cannot be {what}: reset it first");
+        assert!(self.descriptor.start == 0, "a buffer with a skipped front cannot be {what}: reset it first");
         assert!(!self.is_list(), "a list cannot be {what}");
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(arena) = self.owner.as_arena() {
-            arena.give_back(self.room_at.addr().get() - arena.base().addr(), self.room);
-        }
+        // SAFETY: nothing uses it any more, because the buffer ends here.
+        BufferDescriptor::give_back(unsafe { ManuallyDrop::take(&mut self.descriptor) });
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.len)
+        write!(f, "Buffer({} bytes)", self.descriptor.len)
     }
 }
 
@@ -222,7 +229,7 @@ impl fmt::Debug for Buffer {
 impl PartialEq for Buffer {
     fn eq(&self, other: &Self) -> bool {
         let bytes = |buffer: &Self| {
-            let mut bytes = vec![0; buffer.len];
+            let mut bytes = vec![0; buffer.descriptor.len];
             buffer.copy_out(0, &mut bytes);
             bytes
         };
@@ -393,7 +400,7 @@ pub(super) mod tests {
             whole.reset();
             let bytes = pattern(whole.len());
             whole.copy_from_slice(&bytes);
-            let (base, mut owned) = (whole.room_at.addr().get(), whole.room);
+            let (base, mut owned) = (whole.descriptor.room_at.addr().get(), whole.descriptor.room);
             let mut pieces = vec![whole];
             for (what, index, amount) in steps {
                 if pieces.is_empty() {
@@ -402,30 +409,30 @@ pub(super) mod tests {
                 let at = index.index(pieces.len());
                 match what {
                     0 => {
-                        let cut = (amount * LINE).min(pieces[at].room);
+                        let cut = (amount * LINE).min(pieces[at].descriptor.room);
                         let rest = pieces[at].split_off(cut);
                         pieces.insert(at + 1, rest);
                     }
                     1 if at + 1 < pieces.len() => {
                         let next = pieces.remove(at + 1);
-                        let follows = pieces[at].room_at.addr().get() + pieces[at].room == next.room_at.addr().get();
+                        let follows = pieces[at].descriptor.room_at.addr().get() + pieces[at].descriptor.room == next.descriptor.room_at.addr().get();
                         let refused = pieces[at].join(next).err();
                         prop_assert_eq!(refused.is_none(), follows);
                         pieces.extend(refused);
-                        pieces.sort_by_key(|piece| (piece.room_at, piece.room));
+                        pieces.sort_by_key(|piece| (piece.descriptor.room_at, piece.descriptor.room));
                     }
-                    2 => owned -= pieces.remove(at).room,
+                    2 => owned -= pieces.remove(at).descriptor.room,
                     _ => {
                         let count = amount.min(pieces[at].len());
                         pieces[at].skip_front(count);
-                        prop_assert_eq!(pieces[at].capacity() + count, pieces[at].room);
+                        prop_assert_eq!(pieces[at].capacity() + count, pieces[at].descriptor.room);
                         pieces[at].reset();
                     }
                 }
                 prop_assert_eq!(arena.free_bytes(), SIZE - owned);
                 for piece in &pieces {
-                    let from = piece.room_at.addr().get() - base;
-                    prop_assert_eq!(&**piece, &bytes[from..from + piece.room]);
+                    let from = piece.descriptor.room_at.addr().get() - base;
+                    prop_assert_eq!(&**piece, &bytes[from..from + piece.descriptor.room]);
                 }
             }
             drop(pieces);

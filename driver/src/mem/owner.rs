@@ -45,6 +45,9 @@ assert_impl_all!(Arc<Arena>: Send, Sync);
 assert_impl_all!(Arc<CachedRegion>: Send, Sync);
 
 impl Owner {
+    /// The room is no one's, and goes back to no one.
+    pub(super) const NO_ONE: Self = Self(NonNull::without_provenance(NonZero::<usize>::MIN));
+
     pub(super) fn arena(arena: Arc<Arena>) -> Self {
         let raw = NonNull::new(Arc::into_raw(arena).cast_mut()).expect("an Arc is somewhere");
         Self(raw.cast())

@@ -8,7 +8,7 @@ use crate::mem::{MemoryKind, Number, WrongKind, raw};
 impl Buffer {
     /// What others may do with the bytes meanwhile.
     pub fn kind(&self) -> MemoryKind {
-        self.owner.kind()
+        self.descriptor.owner.kind()
     }
 
     /// Whether something may arrive in it.
@@ -26,12 +26,12 @@ impl Buffer {
     /// Whether neither it nor a piece of it is of the wrong kind.
     #[inline]
     pub(super) fn check(&self, wrong: MemoryKind, why: WrongKind) -> Result<(), WrongKind> {
-        if self.owner.is_exclusive() { Ok(()) } else { self.check_shared(wrong, why) }
+        if self.descriptor.owner.is_exclusive() { Ok(()) } else { self.check_shared(wrong, why) }
     }
 
     #[cold]
     fn check_shared(&self, wrong: MemoryKind, why: WrongKind) -> Result<(), WrongKind> {
-        match self.owner.as_pieces() {
+        match self.descriptor.owner.as_pieces() {
             Some(pieces) => pieces.iter().try_for_each(|piece| piece.check(wrong, why)),
             None if self.kind() == wrong => Err(why),
             None => Ok(()),
@@ -51,7 +51,7 @@ impl Buffer {
     /// Whether it is a slice of its bytes: they lie in one place, and no other writes them.
     #[inline]
     pub(crate) fn has_view(&self) -> bool {
-        self.owner.has_view()
+        self.descriptor.owner.has_view()
     }
 
     /// Returns the buffer with a view that has a part of this one, and where in it that is; `None` where there is no such.
@@ -63,8 +63,8 @@ impl Buffer {
     #[cold]
     fn contiguous_piece(&self, offset: usize, len: usize) -> Option<(&Self, Range<usize>)> {
         self.assert_within(offset, len);
-        let pieces = self.owner.as_pieces()?;
-        let from = self.start as usize + offset;
+        let pieces = self.descriptor.owner.as_pieces()?;
+        let from = self.descriptor.start as usize + offset;
         let (index, range) = pieces.whole(from..from + len)?;
         let piece = pieces.piece(index);
         piece.has_view().then_some((piece, range))
@@ -72,14 +72,14 @@ impl Buffer {
 
     /// How many bytes the view has.
     #[inline]
-    pub const fn len(&self) -> usize {
-        self.len
+    pub fn len(&self) -> usize {
+        self.descriptor.len
     }
 
     /// Whether the view has none.
     #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
+    pub fn is_empty(&self) -> bool {
+        self.descriptor.len == 0
     }
 
     /// Where the view begins. A list begins nowhere.
@@ -94,7 +94,7 @@ impl Buffer {
     /// When they do not fit, or nothing may be written to it.
     #[inline]
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
-        if self.owner.is_exclusive() {
+        if self.descriptor.owner.is_exclusive() {
             // SAFETY: it is exclusive.
             let view = unsafe { self.view_mut() };
             view[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -109,8 +109,8 @@ impl Buffer {
             refuse_view("nothing is written to a source");
         }
         self.assert_within(offset, bytes.len());
-        let from = self.start as usize + offset;
-        if let Some(pieces) = self.owner.pieces_mut() {
+        let from = self.descriptor.start as usize + offset;
+        if let Some(pieces) = self.descriptor.owner.pieces_mut() {
             return pieces.copy_in(from, bytes);
         }
         // SAFETY: they lie in the view, which is mapped and writable: `UserMemory::target` demands that. No reference covers any
@@ -136,8 +136,8 @@ impl Buffer {
     #[cold]
     fn copy_out_without_view(&self, offset: usize, into: &mut [u8]) {
         self.assert_within(offset, into.len());
-        if let Some(pieces) = self.owner.as_pieces() {
-            return pieces.copy_out(self.start as usize + offset, into);
+        if let Some(pieces) = self.descriptor.owner.as_pieces() {
+            return pieces.copy_out(self.descriptor.start as usize + offset, into);
         }
         // SAFETY: they lie in the view, which is mapped and readable; no reference covers any of it.
         unsafe { raw::load(self.view_at().add(offset), into) };
@@ -174,14 +174,14 @@ impl Buffer {
     /// what it was; `None` where they are not in the view or lie in two pieces, or where others may access them and they are not
     /// aligned. For those, where they use atomic instructions, it is one step.
     pub(crate) fn update<N: Number>(&mut self, offset: usize, change: impl Fn(N) -> N) -> Option<N> {
-        let end = offset.checked_add(size_of::<N>()).filter(|&end| end <= self.len)?;
+        let end = offset.checked_add(size_of::<N>()).filter(|&end| end <= self.descriptor.len)?;
         if self.has_view() {
             let before = N::from_bytes(N::Bytes::try_from(&self[offset..end]).ok()?);
             self[offset..end].copy_from_slice(change(before).to_bytes().as_ref());
             return Some(before);
         }
-        let start = self.start as usize;
-        if let Some(pieces) = self.owner.pieces_mut() {
+        let start = self.descriptor.start as usize;
+        if let Some(pieces) = self.descriptor.owner.pieces_mut() {
             let (index, range) = pieces.whole(start + offset..start + end)?;
             return pieces.piece_mut(index).update(range.start, change);
         }
@@ -205,7 +205,7 @@ impl Buffer {
         // its buffer, so the borrow of `self` covers the bytes. The previous owner of a range of the arena, perhaps on
         // another thread, was done with it when it went back: the lock of the free ranges orders that before `take`. A
         // piece crosses threads only with its buffer.
-        unsafe { std::slice::from_raw_parts(self.view_at(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.view_at(), self.descriptor.len) }
     }
 
     /// The bytes, to be written.
@@ -214,21 +214,21 @@ impl Buffer {
     /// It is exclusive.
     #[inline]
     unsafe fn view_mut(&mut self) -> &mut [u8] {
-        debug_assert!(self.owner.is_exclusive());
+        debug_assert!(self.descriptor.owner.is_exclusive());
         // SAFETY: as in `view`; the exclusive borrow of `self` makes the slice exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.view_at(), self.descriptor.len) }
     }
 
     #[inline]
     fn view_at(&self) -> *mut u8 {
         // Of a list it is no address of anything.
-        self.room_at.as_ptr().wrapping_add(self.start as usize)
+        self.descriptor.room_at.as_ptr().wrapping_add(self.descriptor.start as usize)
     }
 
     #[cold]
     fn assert_within(&self, offset: usize, len: usize) {
-        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(is_within, "{len} bytes at {offset} are not in a buffer of {}", self.len);
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.descriptor.len);
+        assert!(is_within, "{len} bytes at {offset} are not in a buffer of {}", self.descriptor.len);
     }
 }
 
@@ -248,7 +248,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        if !self.owner.is_exclusive() {
+        if !self.descriptor.owner.is_exclusive() {
             refuse_view("nothing is written to a source, and a target or a list has no view: copy in and out");
         }
         // SAFETY: it is exclusive.

@@ -122,7 +122,7 @@ impl Buffer {
     /// Whether it is a list of pieces.
     #[inline]
     pub fn is_list(&self) -> bool {
-        self.owner.is_list()
+        self.descriptor.owner.is_list()
     }
 }
 
