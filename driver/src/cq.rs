@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use roci_protocol::in_place::push_in_place;
 use roci_protocol::rc::{Operation, RcCompletion, WcStatus};
 use roci_protocol::{Qpn, Rkey};
 
@@ -129,8 +130,22 @@ impl Queue {
         if is_receive(operation) {
             self.has_receives = true;
         }
-        let entry = WorkCompletion { qp, wr_id, status, operation, len, imm, invalidated, source_qpn, buffer };
-        self.entries.push_back(entry);
+        let entry = |imm, invalidated, source_qpn| WorkCompletion {
+            qp,
+            wr_id,
+            status,
+            operation,
+            len,
+            imm,
+            invalidated,
+            source_qpn,
+            buffer,
+        };
+        // Mostly there is nothing more to tell, and nothing of it is copied.
+        match (imm, invalidated, source_qpn) {
+            (None, None, None) => push_in_place(&mut self.entries, || entry(None, None, None)),
+            _ => push_in_place(&mut self.entries, || entry(imm, invalidated, source_qpn)),
+        }
         match self.armed {
             None => false,
             Some(Notify::Any) => true,

@@ -17,6 +17,7 @@
 
 pub mod cm;
 mod histogram;
+pub mod in_place;
 pub mod lint;
 pub mod msg;
 pub mod rc;

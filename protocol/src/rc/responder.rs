@@ -24,6 +24,7 @@ use super::{
     AtomicOperation, Config, Denied, Dialect, Env, Operation, Payload, Quantum, RcCompletion, RcPostError, RcQueuePair,
     RecvRequest, Rejected, TxError, WcStatus,
 };
+use crate::in_place::push_in_place;
 use crate::wire::{Aeth, AtomicAckEth, Headers, NakCode, Opcode, Packet, Reth};
 use crate::{Access, Msn, Nanos, Psn, Rkey};
 
@@ -230,7 +231,7 @@ impl<B> RcQueuePair<B> {
         if responder.receives.len() == responder.depth {
             return Err(Rejected { reason: RcPostError::QueueFull, request });
         }
-        responder.receives.push_back(request);
+        push_in_place(&mut responder.receives, || request);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Index;
 
+use crate::in_place::push_in_place;
 use crate::rc::{Config, RcPostError, Rejected, SendOp, SendRequest};
 use crate::{Msn, Psn};
 
@@ -188,7 +189,8 @@ impl<B> SendQueue<B> {
         let first = self.next;
         self.span += packets;
         self.next = first.plus(packets);
-        self.wqes.push_back(Wqe { request, first, packets, received: 0, ssn: self.ssn });
+        let ssn = self.ssn;
+        push_in_place(&mut self.wqes, || Wqe { request, first, packets, received: 0, ssn });
     }
 
     /// Takes the oldest request out; every packet of it is acknowledged or answered.
