@@ -10,12 +10,35 @@ use super::FRONT;
 
 /// Bytes of a step.
 const STEP: usize = 16;
-/// What moves the polynomial of a step on by one step: x^(128+32) and x^(128-32), modulo the polynomial, reflected.
-const BY_A_STEP: [i64; 2] = [0x0001_7519_97d0, 0x0000_ccaa_009e];
+/// What moves the polynomial of a step on by so many steps.
+const BY_A_STEP: Powers = by_steps(1);
+const BY_TWO: Powers = by_steps(2);
+const BY_THREE: Powers = by_steps(3);
+const BY_FOUR: Powers = by_steps(4);
 /// x^64 modulo the polynomial, reflected.
-const BY_A_WORD: i64 = 0x0001_63cd_6124;
+const BY_A_WORD: i64 = power_of_x(64);
 /// The polynomial and the quotient of x^64 by it (Barrett), reflected.
 const BARRETT: [i64; 2] = [0x0001_db71_0641, 0x0001_f701_1641];
+
+/// Two powers of x modulo the polynomial, reflected: for the low and the high half of a step.
+type Powers = [i64; 2];
+
+const fn by_steps(count: u32) -> Powers {
+    let bits = count * 128;
+    [power_of_x(bits + 32), power_of_x(bits - 32)]
+}
+
+/// A power of x modulo the polynomial, reflected.
+const fn power_of_x(exponent: u32) -> i64 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let mut power = 1 << 31;
+    let mut at = 0;
+    while at < exponent {
+        power = (power >> 1) ^ ((power & 1) * POLYNOMIAL);
+        at += 1;
+    }
+    (power as i64) << 1
+}
 
 /// Continues `crc` over the first `len` of `bytes`; `None` where the processor cannot, where they are no whole words of four bytes
 /// or none, or where `bytes` are fewer than [`FRONT`].
@@ -71,15 +94,28 @@ fn fold(register: u32, bytes: &[u8], len: usize, ones: u128) -> u32 {
     let front = _mm_xor_si128(front, _mm_cvtsi32_si128(register.cast_signed()));
     let mut sum = _mm_shuffle_epi8(front, load(&MOVES[first..]));
     let (steps, _) = bytes[first..len].as_chunks::<STEP>();
-    let mut steps = steps.iter();
-    if let Some(step) = steps.next() {
-        let ones = _mm_shuffle_epi8(ones, load(&MOVES[STEP + first..]));
-        sum = _mm_xor_si128(moved_on(sum), _mm_or_si128(load(step), ones));
+    let Some((second, steps)) = steps.split_first() else { return reduced(sum) };
+    let ones = _mm_shuffle_epi8(ones, load(&MOVES[STEP + first..]));
+    sum = _mm_xor_si128(moved_on(sum, BY_A_STEP), _mm_or_si128(load(second), ones));
+    // Steps are moved on all at once, and not one after the other: the sum waits for one product, and not for one of each.
+    let (groups, rest) = steps.as_chunks::<4>();
+    for [one, two, three, four] in groups {
+        let early = _mm_xor_si128(moved_on(load(one), BY_THREE), moved_on(load(two), BY_TWO));
+        let late = _mm_xor_si128(moved_on(load(three), BY_A_STEP), load(four));
+        sum = _mm_xor_si128(moved_on(sum, BY_FOUR), _mm_xor_si128(early, late));
     }
-    for step in steps {
-        sum = _mm_xor_si128(moved_on(sum), load(step));
-    }
-    reduced(sum)
+    reduced(match rest {
+        [one, two, three] => {
+            let early = _mm_xor_si128(moved_on(load(one), BY_TWO), moved_on(load(two), BY_A_STEP));
+            _mm_xor_si128(moved_on(sum, BY_THREE), _mm_xor_si128(early, load(three)))
+        }
+        [one, two] => {
+            let late = _mm_xor_si128(moved_on(load(one), BY_A_STEP), load(two));
+            _mm_xor_si128(moved_on(sum, BY_TWO), late)
+        }
+        [one] => _mm_xor_si128(moved_on(sum, BY_A_STEP), load(one)),
+        _ => sum,
+    })
 }
 
 /// The first 16 of `bytes`.
@@ -91,11 +127,11 @@ fn load(bytes: &[u8]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// A polynomial with another step behind it.
+/// A polynomial with as many steps behind it as the powers say.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn moved_on(sum: __m128i) -> __m128i {
-    let by = _mm_set_epi64x(BY_A_STEP[1], BY_A_STEP[0]);
+fn moved_on(sum: __m128i, by: Powers) -> __m128i {
+    let by = _mm_set_epi64x(by[1], by[0]);
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(sum, by), _mm_clmulepi64_si128::<0x11>(sum, by))
 }
 
