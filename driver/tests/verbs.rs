@@ -319,6 +319,8 @@ fn many_queue_pairs_share_receives_and_hear_when_they_run_low() {
 fn a_list_is_posted_in_order_up_to_the_first_that_is_refused() {
     for seed in 0..10 {
         let mut wire = Wire::new(Some(faults(seed)));
+        // Those that are clear to go leave as they are posted, or all of them together.
+        wire.ends[0].engine.set_fast_path(seed % 2 == 0);
         for _ in 0..40 {
             wire.post_recv(1, 8);
         }

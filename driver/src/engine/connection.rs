@@ -171,7 +171,7 @@ impl<L: Link> Engine<L> {
     /// Posts to the send queue and sends what the window allows: the device is notified of it when the call returns.
     #[inline]
     pub fn post_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
-        match self.send_at_once(qp, wr) {
+        match self.send_at_once(qp, wr, L::now) {
             Ok(()) => {
                 self.ring();
                 Ok(())
@@ -185,7 +185,7 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn queue_send(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), Refused<SendWr, PostError>> {
         let bytes = wr.0.buffer.len();
-        match self.send_at_once(qp, wr) {
+        match self.send_at_once(qp, wr, L::now) {
             Ok(()) => {
                 self.ring_by_rule(bytes);
                 Ok(())
@@ -212,7 +212,11 @@ impl<L: Link> Engine<L> {
         qp: QueuePair,
         wrs: &mut impl Iterator<Item = SendWr>,
     ) -> Result<(), Refused<SendWr, PostError>> {
-        let outcome = wrs.try_for_each(|wr| self.enqueue(qp, wr));
+        let now = self.qps.get(qp.0).map_or(0, |slot| self.ports[slot.port].link.now());
+        let outcome = wrs.try_for_each(|wr| match self.send_at_once(qp, wr, |_| now) {
+            Ok(()) => Ok(()),
+            Err(wr) => self.enqueue(qp, wr),
+        });
         self.pump(qp);
         outcome
     }

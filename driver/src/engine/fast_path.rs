@@ -23,15 +23,20 @@ impl<L: Link> Engine<L> {
     }
 
     /// Sends a work request that is clear to go, and leaves its frame to the doorbell. It comes back, and nothing has changed, where
-    /// it is not clear, and where the link is full: posting it says why, or queues it.
+    /// it is not clear, and where the link is full: posting it says why, or queues it. `clock` returns the time of the link.
     #[inline]
-    pub(super) fn send_at_once(&mut self, qp: QueuePair, wr: SendWr) -> Result<(), SendWr> {
+    pub(super) fn send_at_once(
+        &mut self,
+        qp: QueuePair,
+        wr: SendWr,
+        clock: impl FnOnce(&L) -> Nanos,
+    ) -> Result<(), SendWr> {
         if !self.schedule.has_fast_path || self.is_forked() || !wr.0.buffer.has_view() {
             return Err(wr);
         }
         let Some(slot) = self.qps.get_mut(qp.0) else { return Err(wr) };
         let mut scene = scene!(self, slot, &[]);
-        let now = scene.link.now();
+        let now = clock(scene.link);
         if !(scene.completions.has_place() && slot.rc.is_clear_for(now, &wr.0)) {
             return Err(wr);
         }
