@@ -64,12 +64,11 @@ unsafe extern "C" {
     pub fn roci_eth_rx_burst(port: u16, queue: u16, pkts: *mut *mut rte_mbuf, count: u16) -> u16;
     /// `rte_eth_tx_burst`.
     pub fn roci_eth_tx_burst(port: u16, queue: u16, pkts: *mut *mut rte_mbuf, count: u16) -> u16;
-    /// `rte_pktmbuf_alloc`.
-    pub fn roci_pktmbuf_alloc(pool: *mut rte_mempool) -> *mut rte_mbuf;
+    /// A packet of one segment of `len` bytes, whose content is whatever was there before. Null where the pool is empty, or has no
+    /// buffers of that length.
+    pub fn roci_pktmbuf_alloc(pool: *mut rte_mempool, len: u16) -> *mut rte_mbuf;
     /// `rte_pktmbuf_free`.
     pub fn roci_pktmbuf_free(mbuf: *mut rte_mbuf);
-    /// Reserves `len` bytes at the end of the packet; null where the tail room is too small.
-    pub fn roci_pktmbuf_append(mbuf: *mut rte_mbuf, len: u16) -> *mut c_char;
     /// Copies `len` bytes from `offset` of a chained packet into `to`, unless they lie in one piece, whose address it
     /// returns; null where the packet is shorter.
     pub fn roci_pktmbuf_read(mbuf: *const rte_mbuf, offset: u32, len: u32, to: *mut c_void) -> *const c_void;

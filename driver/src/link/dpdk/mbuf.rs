@@ -56,15 +56,21 @@ impl Drop for Mbuf {
     }
 }
 
-/// Makes a fresh packet buffer `len` bytes long, and returns them.
+/// A fresh packet buffer of `len` bytes, and these. `None` where the pool is empty.
+///
+/// # Safety
+/// The pool is there, and its buffers hold `len` bytes.
 #[inline]
-pub(super) fn append<'a>(mbuf: NonNull<dpdk_sys::rte_mbuf>, len: usize) -> &'a mut [u8] {
-    // SAFETY: the buffer is fresh and its caller's; `append` checks the room for `len` bytes.
-    let start = unsafe { dpdk_sys::roci_pktmbuf_append(mbuf.as_ptr(), len as u16) };
-    let start = NonNull::new(start.cast::<u8>()).expect("the pool's buffers hold the longest frame");
-    // SAFETY: `append` returned `len` bytes inside the buffer, to which no other reference exists; they are plain bytes
-    // of a mapping that DPDK zeroed or that earlier packets wrote, so they are initialised.
-    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+pub(super) unsafe fn allocate<'a>(
+    pool: NonNull<dpdk_sys::rte_mempool>,
+    len: usize,
+) -> Option<(NonNull<dpdk_sys::rte_mbuf>, &'a mut [u8])> {
+    debug_assert!(u16::try_from(len).is_ok(), "a frame of {len} bytes");
+    // SAFETY: the caller says that the pool is there; a null result is handled.
+    let mbuf = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr(), len as u16) })?;
+    // SAFETY: it has one segment of `len` bytes, to which no other reference exists. They are plain bytes of a mapping that DPDK
+    // zeroed or that earlier packets wrote, so they are initialised.
+    Some((mbuf, unsafe { segment(mbuf, 0) }))
 }
 
 /// The bytes of a segment of a frame, counted from 0.

@@ -15,7 +15,7 @@ use super::eal::{self, Setup, ThreadMark};
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
-use super::mbuf::{Mbuf, append, frame_len, segment};
+use super::mbuf::{Mbuf, allocate, frame_len, segment};
 use super::pool::PoolShare;
 use super::queues::{PortQueue, is_without_udp_checksum};
 use super::station::InterfaceClaim;
@@ -261,12 +261,12 @@ impl Link for DpdkLink {
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
-        // SAFETY: `pool.place` keeps the pool; a null result is handled.
-        let Some(mbuf) = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.buffers.as_ptr()) }) else {
+        // SAFETY: `pool.place` keeps the pool, whose buffers hold the longest frame.
+        let Some((mbuf, frame)) = (unsafe { allocate(self.pool.buffers, len) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
         };
-        fill(append(mbuf, len));
+        fill(frame);
         self.push(mbuf);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::super::mbuf::{Mbuf, append, segment};
+use super::super::mbuf::{Mbuf, allocate, segment};
 use super::super::port::DpdkLink;
 use super::steer::{Addressee, addressee};
 use super::{PortQueue, SharedPort};
@@ -110,9 +110,9 @@ impl DpdkLink {
     }
 
     fn copy(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<Mbuf> {
-        // SAFETY: the pool lives as long as the link; a null result is handled.
-        let copy = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(self.pool.buffers.as_ptr()) })?;
-        fill(append(copy, len));
+        // SAFETY: the pool lives as long as the link, and its buffers hold the longest frame.
+        let (copy, bytes) = unsafe { allocate(self.pool.buffers, len) }?;
+        fill(bytes);
         // SAFETY: the buffer is fresh and ours.
         Some(unsafe { Mbuf::from_raw(copy) })
     }
