@@ -103,21 +103,27 @@ impl VerbsEnd {
     }
 
     /// The next completion that worked, if there is one now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&mut self) -> Result<Option<WorkCompletion>, Failure> {
-        let Fabric { engine, cq, .. } = &mut self.fabric;
-        if let Some(done) = engine.poll_cq(*cq) {
-            return check(done).map(Some);
+        if let Some(done) = self.next_end()? {
+            return Ok(Some(done));
         }
-        let frames = engine.poll();
-        if frames == 0 {
+        if self.fabric.engine.poll() == 0 {
             self.idle()?;
             return Ok(None);
         }
         self.idle_polls = 0;
-        match self.fabric.engine.poll_cq(self.fabric.cq) {
-            Some(done) => check(done).map(Some),
-            None => Ok(None),
+        self.next_end()
+    }
+
+    /// The next completion that was there at the last poll. It is seen through by the compiler, so that a completion is not
+    /// copied from place to place: each copy waits for all stores before it, those to a port's ring among them.
+    #[inline(always)]
+    fn next_end(&mut self) -> Result<Option<WorkCompletion>, Failure> {
+        let done = self.fabric.engine.poll_cq(self.fabric.cq);
+        match done {
+            Some(failure) if !failure.status.is_success() => Err(failed(&failure)),
+            done => Ok(done),
         }
     }
 
@@ -138,6 +144,7 @@ impl VerbsEnd {
     }
 
     /// Waits for the next completion.
+    #[inline(always)]
     pub(super) fn wait(&mut self) -> Result<WorkCompletion, Failure> {
         loop {
             if let Some(done) = self.poll()? {
@@ -300,13 +307,6 @@ impl VerbsEnd {
 /// Whether an operation is one of ours that sends.
 pub(super) fn is_send(done: &WorkCompletion) -> bool {
     matches!(done.operation, Operation::Send | Operation::Write | Operation::Read)
-}
-
-/// Seen through by the compiler, so that what was just written by the field is not moved by the word: such a move waits for
-/// all stores before it, those to a port's ring among them.
-#[inline(always)]
-fn check(done: WorkCompletion) -> Result<WorkCompletion, Failure> {
-    if done.status.is_success() { Ok(done) } else { Err(failed(&done)) }
 }
 
 #[cold]
