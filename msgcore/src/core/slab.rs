@@ -105,9 +105,10 @@ impl<T> Default for NamedValues<T> {
 }
 
 impl<T> NamedValues<T> {
-    /// Puts a value under a name whose place is empty. Values are made where they stay: they are long.
+    /// Puts a value under a name whose place is empty. It is made there once that is known, and not copied: a copy of what was
+    /// written just before waits for all stores before it, those to a port's ring among them.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, key: Key, value: T) {
+    pub(crate) fn insert(&mut self, key: Key, make: impl FnOnce() -> T) {
         let index = key.index as usize;
         if self.slots.len() <= index {
             self.make_room(index + 1);
@@ -115,8 +116,8 @@ impl<T> NamedValues<T> {
         let slot = &mut self.slots[index];
         assert!(slot.value.is_none(), "a place holds one value");
         slot.generation = key.generation;
-        slot.value = Some(value);
         self.len += 1;
+        slot.value = Some(make());
     }
 
     #[cold]
@@ -191,7 +192,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
         let key = self.names.mint()?;
-        self.table.insert(key, value);
+        self.table.insert(key, || value);
         Some(key)
     }
 

@@ -113,7 +113,7 @@ impl<L: Link> Endpoint<L> {
         let Self { core, services, peers, .. } = self;
         let peer = peers.entry(to);
         services.rma.begin(core, peer, request, call)?;
-        services.tag.requests.open(request, TagOperation::Elsewhere { peer: to });
+        services.tag.requests.open(request, || TagOperation::Elsewhere { peer: to });
         end_one_sided(core, services, to);
         let is_open = peer.is_open();
         advance(core, services, peer);
@@ -141,7 +141,7 @@ impl<L: Link> Endpoint<L> {
         if let (Some(long), Ok(_)) = (long, &outcome) {
             services.am.run_soon(long);
         }
-        services.tag.requests.open(request, TagOperation::Elsewhere { peer: peers.oneself() });
+        services.tag.requests.open(request, || TagOperation::Elsewhere { peer: peers.oneself() });
         services.tag.requests.end(request, outcome);
         Ok(())
     }
@@ -215,7 +215,7 @@ impl<L: Link> Endpoint<L> {
             self.peer_or_error(to)?;
         }
         let token = self.services.am.open_request(request, to)?;
-        self.services.tag.requests.open(request, TagOperation::Elsewhere { peer: to });
+        self.services.tag.requests.open(request, || TagOperation::Elsewhere { peer: to });
         let sent = self.send_active(to, Active { token, ..active }, payload);
         if sent.is_err() {
             self.services.am.close_request(token, to);

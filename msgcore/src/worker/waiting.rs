@@ -50,16 +50,29 @@ impl<L: Link> Worker<L> {
     /// may have been for that rank: once one has failed, its wait ends with [`OpError::Job`] when nothing has happened for
     /// a second, and once all peers have gone with [`OpError::NobodyLeft`]; it can still be met, by a message of this rank
     /// to itself too, waited for again, or taken back.
+    #[inline]
     pub fn wait(&mut self, request: Request) -> Result<Done, OpError> {
+        if !self.is_over(request) {
+            self.wait_until_over(request)?;
+        }
+        self.ring_for(request);
+        self.endpoint.services.tag.requests.close_over(request)
+    }
+
+    fn wait_until_over(&mut self, request: Request) -> Result<(), OpError> {
         let mut backoff = Backoff::new(self.limits);
-        loop {
-            if let Some(outcome) = self.test(request) {
-                return outcome;
-            }
+        while !self.is_over(request) {
+            self.ring_doorbell();
             if self.progress_or_idle(&mut backoff, Awaited::Request(request))? {
                 self.check_wildcard(request)?;
             }
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_over(&self, request: Request) -> bool {
+        self.endpoint.services.tag.requests.is_over(request)
     }
 
     /// Waits until all requests are over. Where some have failed the error has the ends of all.

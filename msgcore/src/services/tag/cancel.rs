@@ -180,7 +180,7 @@ impl TagService {
             Some(TagOperation::Withdrawing { done, .. } | TagOperation::Unmatched { done, .. }) if is_withdrawn => {
                 self.requests.end(request, Ok(done.cancelled()));
             }
-            Some(TagOperation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
+            Some(TagOperation::Withdrawing { done, .. }) => self.requests.end(request, Ok(done)),
             // It is matched, and the message that says so comes apart.
             Some(unmatched) => drop(self.requests.replace(request, unmatched)),
             None => {}

@@ -50,9 +50,10 @@ impl TagService {
         let len = payload.len();
         let message = Message::Eager { label, len: len as u64, id: request.to_wire(), mode };
         core.post_eager(peer, lane, (message, mode), len, |bytes| payload.copy_out(0, bytes));
-        let done = Done::new(payload, len, peer.id, label);
+        let to = peer.id;
+        let done = || Done::new(payload, len, to, label);
         match mode {
-            Mode::Synchronous => self.requests.open(request, TagOperation::Unmatched { to: peer.id, done }),
+            Mode::Synchronous => self.requests.open(request, || TagOperation::Unmatched { to, done: done() }),
             Mode::Standard | Mode::Ready => self.requests.open_left(request, done),
         }
     }

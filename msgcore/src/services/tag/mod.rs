@@ -109,7 +109,7 @@ impl TagService {
             Some(TagOperation::Opened(opened)) => drop(core.deregister(opened.region)),
             Some(TagOperation::Piped(pipe)) => self.abandon_pipe(core, *pipe),
             // The send was over before; only whether it could be taken back will never be known.
-            Some(TagOperation::Withdrawing { done, .. }) => drop(self.requests.end(request, Ok(done))),
+            Some(TagOperation::Withdrawing { done, .. }) => self.requests.end(request, Ok(done)),
             _ => {}
         }
         self.requests.settle(request);

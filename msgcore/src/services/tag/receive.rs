@@ -64,14 +64,14 @@ impl TagService {
 
     /// Opens a receive of this name, which waits for nothing yet.
     pub(crate) fn open_receive(&mut self, request: Request, buffer: Option<Buffer>) {
-        self.requests.open(request, TagOperation::Waiting { buffer, posted: None });
+        self.requests.open(request, || TagOperation::Waiting { buffer, posted: None });
     }
 
     /// Opens a receive of this name, which waits for a message from now on.
     #[inline]
     pub(crate) fn post_receive(&mut self, request: Request, pattern: Pattern, buffer: Option<Buffer>) {
         let posted = Some(self.matching.post(pattern, request));
-        self.requests.open(request, TagOperation::Waiting { buffer, posted });
+        self.requests.open(request, || TagOperation::Waiting { buffer, posted });
     }
 
     /// A multi-receive waits for messages from now on.

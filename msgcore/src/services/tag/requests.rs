@@ -1,11 +1,14 @@
 //! All requests of a worker: each is under way, or over and not asked for yet.
 
 mod pieces;
+mod slot;
 
 use std::collections::VecDeque;
 use std::mem;
 
 use roci_protocol::msg::Label;
+
+use slot::RequestSlot;
 
 use super::completion_list::{CompletionList, ReportTo};
 use super::matching::Encounter;
@@ -14,17 +17,6 @@ use crate::core::completion::{Completion, Done, OpError};
 use crate::core::peer::PeerId;
 use crate::core::request::Request;
 use crate::core::slab::{KeySource, NamedValues, Slab};
-
-struct RequestSlot {
-    operation: TagOperation,
-    /// Of an eager send: it has left, and could be taken back.
-    has_left: bool,
-    /// The peer was asked to give it back.
-    is_cancelling: bool,
-    report: ReportTo,
-    /// Bytes of a buffered send that has not ended.
-    buffered: usize,
-}
 
 /// A message that a multi-receive has taken.
 #[derive(Debug)]
@@ -107,21 +99,17 @@ impl Requests {
         self.slots.len() == 0
     }
 
-    /// A request of this name begins.
+    /// A request of this name begins, as the operation that `make` returns.
     #[inline]
-    pub(crate) fn open(&mut self, request: Request, operation: TagOperation) {
-        let slot =
-            RequestSlot { operation, has_left: false, is_cancelling: false, report: ReportTo::ByName, buffered: 0 };
-        self.slots.insert(request.0, slot);
+    pub(crate) fn open(&mut self, request: Request, make: impl FnOnce() -> TagOperation) {
+        self.slots.insert(request.0, || RequestSlot::new(make(), false));
     }
 
-    /// An eager send of this name begins, and is over: its vbuf has left, and the peer can still be asked to give it back.
+    /// An eager send of this name begins, and is over, with the end that `done` makes: its vbuf has left, and the peer can still be
+    /// asked to give it back.
     #[inline]
-    pub(crate) fn open_left(&mut self, request: Request, done: Done) {
-        let operation = TagOperation::Ended(Ok(done));
-        let slot =
-            RequestSlot { operation, has_left: true, is_cancelling: false, report: ReportTo::ByName, buffered: 0 };
-        self.slots.insert(request.0, slot);
+    pub(crate) fn open_left(&mut self, request: Request, done: impl FnOnce() -> Done) {
+        self.slots.insert(request.0, || RequestSlot::new(TagOperation::Ended(Ok(done())), true));
         if let Some(ended) = &mut self.ended {
             ended.push_back(request);
         }
@@ -129,7 +117,7 @@ impl Requests {
 
     /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
     pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
-        self.open(request, TagOperation::Ended(Ok(done)));
+        self.open(request, || TagOperation::Ended(Ok(done)));
         if let Some(slot) = self.slots.get_mut(request.0) {
             slot.has_left = true;
         }
@@ -192,10 +180,11 @@ impl Requests {
 
     /// Ends a request.
     #[inline]
-    pub(crate) fn end(&mut self, request: Request, outcome: Result<Done, OpError>) -> Option<TagOperation> {
-        let before = self.replace(request, TagOperation::Ended(outcome));
+    pub(crate) fn end(&mut self, request: Request, outcome: Result<Done, OpError>) {
+        if let Some(operation) = self.get_mut(request) {
+            *operation = TagOperation::Ended(outcome);
+        }
         self.settle(request);
-        before
     }
 
     /// The application will not ask for this request's outcome: it is forgotten when it ends.
@@ -337,15 +326,29 @@ impl Requests {
     /// Takes the outcome of a request that is over; `None` while it is not.
     #[inline]
     pub(crate) fn close(&mut self, request: Request) -> Option<Result<Done, OpError>> {
-        let Some(slot) = self.slots.get_mut(request.0) else { return Some(Err(OpError::NoRequest)) };
-        let TagOperation::Ended(outcome) = &mut slot.operation else { return None };
+        self.is_over(request).then(|| self.close_over(request))
+    }
+
+    /// Whether a request has an outcome that can be taken, which one that there is not has, too.
+    #[inline]
+    pub(crate) fn is_over(&self, request: Request) -> bool {
+        self.slots.get(request.0).is_none_or(|slot| matches!(slot.operation, TagOperation::Ended(_)))
+    }
+
+    /// Takes the outcome of a request that [is over](Requests::is_over).
+    #[inline]
+    pub(crate) fn close_over(&mut self, request: Request) -> Result<Done, OpError> {
+        let Some(slot) = self.slots.get_mut(request.0) else { return Err(OpError::NoRequest) };
+        let TagOperation::Ended(outcome) = &mut slot.operation else {
+            unreachable!("the caller has seen that it is over")
+        };
         self.completions.note_taken(slot.report);
         if let Some(names) = &mut self.names {
             names.release(request.0);
         }
         let outcome = mem::replace(outcome, Err(OpError::NoRequest));
         self.slots.forget(request.0);
-        Some(outcome)
+        outcome
     }
 
     /// The requests that cannot go on without `rank`.
@@ -405,7 +408,7 @@ mod tests {
 
     fn open(requests: &mut Requests) -> Request {
         let request = requests.mint().expect("room");
-        requests.open(request, TagOperation::Queued { to: 3.into() });
+        requests.open(request, || TagOperation::Queued { to: 3.into() });
         request
     }
 
@@ -429,7 +432,7 @@ mod tests {
         requests.serve_another_thread();
         let mut open = |requests: &mut Requests| {
             let request = Request(names.mint().expect("room"));
-            requests.open(request, TagOperation::Queued { to: 3.into() });
+            requests.open(request, || TagOperation::Queued { to: 3.into() });
             request
         };
         let (first, second, detached) = (open(&mut requests), open(&mut requests), open(&mut requests));

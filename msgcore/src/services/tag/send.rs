@@ -87,7 +87,7 @@ impl TagService {
             }
             _ => {
                 let at = self.queues[peer.id.slot()].outgoing.push(Outgoing { request, label, mode, payload });
-                self.requests.open(request, TagOperation::Outgoing { to: peer.id, at });
+                self.requests.open(request, || TagOperation::Outgoing { to: peer.id, at });
                 Ok(true)
             }
         }
@@ -111,7 +111,7 @@ impl TagService {
         payload: Buffer,
     ) {
         let (oneself, len) = (self.oneself, payload.len());
-        self.requests.open(request, TagOperation::Queued { to: oneself });
+        self.requests.open(request, || TagOperation::Queued { to: oneself });
         let receive = self.meet_posted(&MatchLabel::new(oneself, label), len);
         // A short one is copied, so that its send is over; a long one waits in place, or one that finds no memory for a copy.
         let is_short = receive.is_none() && mode != Mode::Synchronous && len <= self.rules.eager;

@@ -23,7 +23,7 @@ impl Requests {
         oneself: PeerId,
     ) {
         let multi = MultiReceive::new(buffer, least, oneself);
-        self.open(request, TagOperation::Multi(Box::new(multi)));
+        self.open(request, || TagOperation::Multi(Box::new(multi)));
         if let Some(context) = context {
             self.queue_completion(request, context);
         }
@@ -101,7 +101,7 @@ impl Requests {
     pub(crate) fn fail_receive(&mut self, request: Request, error: OpError) {
         match self.get(request) {
             Some(TagOperation::Multi(_)) => self.end_multi(request, MultiEnd::Failed(error)),
-            _ => drop(self.end(request, Err(error))),
+            _ => self.end(request, Err(error)),
         }
     }
 
