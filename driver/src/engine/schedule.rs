@@ -85,8 +85,7 @@ impl Schedule {
         is_late
     }
 
-    /// Takes everything whose time has come; [`Schedule::keep`] wants the list back. None where all that is waited for is far
-    /// away, as it mostly is.
+    /// Takes everything whose time has come; [`Schedule::keep`] wants the list back. None where nothing is due, as it mostly is.
     #[inline]
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<Vec<WheelEntry>> {
         if self.wheel.skip_to(now) {

@@ -5,6 +5,8 @@
 //! not once a round. Timers are up to a tick late and never early. Entries are not taken back: a lookup that is no
 //! longer needed is cheap.
 
+use std::ops::Range;
+
 use roci_protocol::{Nanos, Qpn};
 
 /// A tick is 4096 ns: short for a pause between packets, long enough that a slot is looked at rarely.
@@ -49,6 +51,12 @@ impl Ring {
         to.append(slot);
     }
 
+    /// Whether no slot of these has an entry.
+    #[inline]
+    fn are_empty(&self, mut slots: Range<u64>) -> bool {
+        self.len == 0 || slots.all(|slot| self.slots[(slot % SLOTS) as usize].is_empty())
+    }
+
     /// The first slot after `slot` that is not empty, but none beyond `end` or the first of the next round.
     fn next_after(&self, slot: u64, end: u64) -> u64 {
         let round = ((slot | (SLOTS - 1)) + 1).min(end.max(slot + 1));
@@ -86,15 +94,15 @@ impl Wheel {
         (now >> TICK_SHIFT).saturating_sub(self.tick)
     }
 
-    /// Goes on to `now` where all that is waited for is far away; `false`, and nothing has changed, where it may not be.
+    /// Goes on to `now` where nothing is due until then, and no round ends; `false`, and nothing has changed, where that is not so.
     #[inline]
     pub(super) fn skip_to(&mut self, now: Nanos) -> bool {
         let end = now >> TICK_SHIFT;
-        let is_far = self.wheels[0].len == 0 && end <= self.tick | (SLOTS - 1);
-        if is_far {
+        let is_nothing_due = end <= self.tick | (SLOTS - 1) && self.wheels[0].are_empty(self.tick..end);
+        if is_nothing_due {
             self.tick = self.tick.max(end);
         }
-        is_far
+        is_nothing_due
     }
 
     /// Moves everything whose tick has passed to `due`.
