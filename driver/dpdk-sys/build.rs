@@ -192,7 +192,7 @@ fn write_checks() -> PathBuf {
     macro_rules! values {
         ($($name:ident),+) => {$(check(&mut checks, stringify!($name), layout::$name as u64);)+};
     }
-    fields!(rte_mbuf: buf_addr, data_off, nb_segs, ol_flags, pkt_len, data_len, next);
+    fields!(rte_mbuf: buf_addr, data_off, nb_segs, ol_flags, pkt_len, data_len, buf_len, next);
     fields!(rte_mbuf_ext_shared_info: free_cb, fcb_opaque, refcnt);
     fields!(rte_ether_addr: addr_bytes);
     fields!(roci_port_info: driver, device, max_queues, max_mtu, max_segments, sends_chains, checks_ip, checks_udp);

@@ -13,19 +13,9 @@ uint16_t roci_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts
 	return rte_eth_tx_burst(port, queue, pkts, count);
 }
 
-struct rte_mbuf *roci_pktmbuf_alloc(struct rte_mempool *pool, uint16_t len)
+struct rte_mbuf *roci_pktmbuf_alloc(struct rte_mempool *pool)
 {
-	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
-
-	if (unlikely(mbuf == NULL))
-		return NULL;
-	if (unlikely(len > mbuf->buf_len - mbuf->data_off)) {
-		rte_pktmbuf_free(mbuf);
-		return NULL;
-	}
-	mbuf->data_len = len;
-	mbuf->pkt_len = len;
-	return mbuf;
+	return rte_pktmbuf_alloc(pool);
 }
 
 void roci_pktmbuf_free(struct rte_mbuf *mbuf)

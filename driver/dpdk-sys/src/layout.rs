@@ -24,7 +24,10 @@ pub struct rte_mbuf {
     pub pkt_len: u32,
     /// Bytes of this segment.
     pub data_len: u16,
-    _up_to_second_line: [u8; 22],
+    _up_to_buf_len: [u8; 12],
+    /// Bytes of the segment's memory, head room and all.
+    pub buf_len: u16,
+    _pool: u64,
     /// The packet's next segment, or null.
     pub next: *mut rte_mbuf,
     _up_to_end: [u8; 56],

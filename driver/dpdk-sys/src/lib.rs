@@ -64,9 +64,8 @@ unsafe extern "C" {
     pub fn roci_eth_rx_burst(port: u16, queue: u16, pkts: *mut *mut rte_mbuf, count: u16) -> u16;
     /// `rte_eth_tx_burst`.
     pub fn roci_eth_tx_burst(port: u16, queue: u16, pkts: *mut *mut rte_mbuf, count: u16) -> u16;
-    /// A packet of one segment of `len` bytes, whose content is whatever was there before. Null where the pool is empty, or has no
-    /// buffers of that length.
-    pub fn roci_pktmbuf_alloc(pool: *mut rte_mempool, len: u16) -> *mut rte_mbuf;
+    /// `rte_pktmbuf_alloc`.
+    pub fn roci_pktmbuf_alloc(pool: *mut rte_mempool) -> *mut rte_mbuf;
     /// `rte_pktmbuf_free`.
     pub fn roci_pktmbuf_free(mbuf: *mut rte_mbuf);
     /// Copies `len` bytes from `offset` of a chained packet into `to`, unless they lie in one piece, whose address it

@@ -59,15 +59,21 @@ impl Drop for Mbuf {
 /// A fresh packet buffer of `len` bytes, and these. `None` where the pool is empty.
 ///
 /// # Safety
-/// The pool is there, and its buffers hold `len` bytes.
+/// The pool is there.
+///
+/// # Panics
+/// Its buffers are shorter.
 #[inline]
 pub(super) unsafe fn allocate<'a>(
     pool: NonNull<dpdk_sys::rte_mempool>,
     len: usize,
 ) -> Option<(NonNull<dpdk_sys::rte_mbuf>, &'a mut [u8])> {
-    debug_assert!(u16::try_from(len).is_ok(), "a frame of {len} bytes");
     // SAFETY: the caller says that the pool is there; a null result is handled.
-    let mbuf = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr(), len as u16) })?;
+    let mut mbuf = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr()) })?;
+    // SAFETY: the buffer is fresh and ours.
+    let fields = unsafe { mbuf.as_mut() };
+    assert!(len <= usize::from(fields.buf_len - fields.data_off), "the pool's buffers hold the longest frame");
+    (fields.data_len, fields.pkt_len) = (len as u16, len as u32);
     // SAFETY: it has one segment of `len` bytes, to which no other reference exists. They are plain bytes of a mapping that DPDK
     // zeroed or that earlier packets wrote, so they are initialised.
     Some((mbuf, unsafe { segment(mbuf, 0) }))

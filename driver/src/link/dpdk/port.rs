@@ -261,7 +261,7 @@ impl Link for DpdkLink {
     fn transmit(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
         assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
-        // SAFETY: `pool.place` keeps the pool, whose buffers hold the longest frame.
+        // SAFETY: `pool.place` keeps the pool.
         let Some((mbuf, frame)) = (unsafe { allocate(self.pool.buffers, len) }) else {
             self.stats.tx_full += 1;
             return Err(Full);

@@ -110,7 +110,7 @@ impl DpdkLink {
     }
 
     fn copy(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<Mbuf> {
-        // SAFETY: the pool lives as long as the link, and its buffers hold the longest frame.
+        // SAFETY: the pool lives as long as the link.
         let (copy, bytes) = unsafe { allocate(self.pool.buffers, len) }?;
         fill(bytes);
         // SAFETY: the buffer is fresh and ours.
