@@ -415,7 +415,8 @@ pub(super) mod tests {
                     }
                     1 if at + 1 < pieces.len() => {
                         let next = pieces.remove(at + 1);
-                        let follows = pieces[at].descriptor.room_at.addr().get() + pieces[at].descriptor.room == next.descriptor.room_at.addr().get();
+                        let (piece, behind) = (&pieces[at].descriptor, &next.descriptor);
+                        let follows = piece.room_at.addr().get() + piece.room == behind.room_at.addr().get();
                         let refused = pieces[at].join(next).err();
                         prop_assert_eq!(refused.is_none(), follows);
                         pieces.extend(refused);

@@ -117,10 +117,7 @@ impl Requests {
 
     /// An eager send whose end was reported, with this outcome, is to be taken back: it is as if it had not been reported.
     pub(crate) fn reopen_eager(&mut self, request: Request, done: Done) {
-        self.open(request, || TagOperation::Ended(Ok(done)));
-        if let Some(slot) = self.slots.get_mut(request.0) {
-            slot.has_left = true;
-        }
+        self.slots.insert(request.0, || RequestSlot::new(TagOperation::Ended(Ok(done)), true));
     }
 
     /// A request comes to nothing, as if it had not begun; its name stays.
