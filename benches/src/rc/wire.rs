@@ -71,7 +71,7 @@ pub struct Framed {
 impl Wire for Framed {
     fn pair() -> [Self; 2] {
         [(1, 2), (2, 1)].map(|(ours, theirs)| {
-            let (flow, inflow) = (flow(ours, theirs), Inflow::new(true));
+            let (flow, inflow) = (flow(ours, theirs), Inflow::new(true, false));
             Self { flow, inflow, frame: [0; MAX_FRAME], len: 0 }
         })
     }
@@ -93,8 +93,8 @@ impl Wire for Framed {
     #[inline]
     fn take(&mut self) -> Option<&[u8]> {
         let bytes = &self.frame[..std::mem::take(&mut self.len)];
-        if let Some(transport) = self.inflow.recognize(bytes) {
-            return Some(transport);
+        if let Some(recognized) = self.inflow.recognize(bytes) {
+            return Some(recognized.transport);
         }
         let frame = Frame::parse(bytes).ok()?;
         frame.verify_icrc().ok()?;

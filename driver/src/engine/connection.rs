@@ -94,6 +94,7 @@ impl<L: Link> Engine<L> {
             return Err(ConnectError::IpVersion(ours, ip));
         };
         let link = &self.ports[qp.port].link;
+        let hides_identification = link.hides_identification();
         let port = source_port(link, qp.qpn().get(), config.dest_qpn.get());
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
@@ -104,7 +105,7 @@ impl<L: Link> Engine<L> {
         let UnconnectedQp { qp, port, pd, cq, shared, .. } = qp;
         self.qps.occupy(ConnectedQp {
             rc,
-            inflow: Inflow::new(flow.is_sealed()),
+            inflow: Inflow::new(flow.is_sealed(), hides_identification),
             flow,
             qp,
             port,

@@ -3,10 +3,11 @@
 //! by the queue, and by `poll`.
 
 use roci_protocol::Nanos;
-use roci_protocol::rc::{State, Whole};
-use roci_protocol::wire::inflow::glance;
+use roci_protocol::rc::{Dialect, State, Whole};
+use roci_protocol::wire::inflow::{Recognized, glance, glance_at_sender};
 
 use super::env::{EngineEnv, NamedQueue};
+use super::identifications::IcrcCheck;
 use super::poll::{ACK_COALESCE, RxPacket};
 use super::sink::{NoSink, Sink};
 use super::{Engine, scene, settled};
@@ -63,13 +64,20 @@ impl<L: Link> Engine<L> {
             return Err(None);
         }
         let slot = glance(bytes).and_then(|qpn| self.qps.get_mut(qpn)).filter(|slot| slot.port == port).ok_or(None)?;
-        let transport = slot.inflow.recognize(bytes).ok_or(None)?;
+        let Recognized { transport, identification } = slot.inflow.recognize(bytes).ok_or(None)?;
+        let is_sealed = slot.flow.is_sealed();
+        let mut check = if is_sealed { IcrcCheck::Right } else { IcrcCheck::LeftOut };
+        if identification != 0 {
+            let sender = glance_at_sender(bytes).ok_or(None)?;
+            let is_of_this_stack = slot.rc.config().dialect == Dialect::Rocinante;
+            let known = self.ports[port].identifications.as_mut().ok_or(None)?;
+            check = known.check(is_of_this_stack, sender, identification).ok_or(None)?;
+        }
         let mut scene = scene!(self, slot, transport, sink);
         let whole = slot.rc.on_whole(now, transport, &mut scene);
-        let is_unchecked = !slot.flow.is_sealed();
-        let Some(whole) = whole else { return Err(Some(RxPacket::recognized(slot, transport, is_unchecked))) };
+        let Some(whole) = whole else { return Err(Some(RxPacket::recognized(slot, transport, check))) };
         self.stats.rx_delivered += 1;
-        self.stats.rx_unchecked += u64::from(is_unchecked);
+        self.stats.note_check(check);
         let mut is_urgent = slot.rc.owes_acknowledgement(ACK_COALESCE);
         if whole == Whole::Acknowledgement {
             settled!(self, slot);

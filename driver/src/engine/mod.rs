@@ -16,6 +16,7 @@ mod fast_path;
 mod full_ports;
 mod held;
 mod icrc_check;
+mod identifications;
 mod memory;
 mod poll;
 mod port;

@@ -6,6 +6,7 @@ use roci_protocol::{Nanos, Psn, Qpn};
 
 use super::Engine;
 use super::deferred_acks::due_since;
+use super::identifications::IcrcCheck;
 use super::port::Port;
 use super::sink::{NoSink, Sink};
 use crate::handles::{QueuePair, SharedReceiveQueue};
@@ -26,16 +27,15 @@ pub(super) struct RxPacket<'a> {
     is_first: bool,
     /// Somebody on the way was about to drop it.
     is_marked: bool,
-    /// It has no ICRC, by agreement.
-    is_unchecked: bool,
+    check: IcrcCheck,
     /// BTH to ICRC.
     transport: &'a [u8],
 }
 
 impl<'a> RxPacket<'a> {
     /// A packet of a connection whose frames have looked like this one's before.
-    pub(super) fn recognized(slot: &ConnectedQp, transport: &'a [u8], is_unchecked: bool) -> Self {
-        Self { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, is_unchecked, transport }
+    pub(super) fn recognized(slot: &ConnectedQp, transport: &'a [u8], check: IcrcCheck) -> Self {
+        Self { qp: slot.qp, shared: slot.shared, is_first: false, is_marked: false, check, transport }
     }
 }
 
@@ -157,7 +157,7 @@ impl<L: Link> Engine<L> {
 
     /// Any packet of a connection's: it is read in full.
     fn on_packet(&mut self, port: usize, now: Nanos, bytes: &[u8], arrival: &RxPacket<'_>) {
-        let &RxPacket { qp, shared, is_first, is_marked, is_unchecked, transport } = arrival;
+        let &RxPacket { qp, shared, is_first, is_marked, check, transport } = arrival;
         // Read once, and not moved: what is written by the byte and moved by the word stalls.
         let parsed = Packet::parse(transport);
         let packet = match &parsed {
@@ -165,7 +165,7 @@ impl<L: Link> Engine<L> {
             &Err(reason) => return self.on_other_frame(port, now, bytes, reason),
         };
         self.stats.rx_delivered += 1;
-        self.stats.rx_unchecked += u64::from(is_unchecked);
+        self.stats.note_check(check);
         let before = self.counters_to_compare(qp);
         let outcome = self.with_packet(qp, transport, |rc, scene| {
             let is_of_use = rc.on_packet(now, packet, scene);
@@ -199,7 +199,7 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn examine<'a>(&mut self, port: usize, now: Nanos, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let parsed = Frame::parse(bytes).and_then(|frame| Ok((self.check_icrc(port, &frame)?, frame)));
-        let (is_unchecked, frame) = match parsed {
+        let (check, frame) = match parsed {
             Ok(parsed) => parsed,
             Err(reason) => {
                 self.on_other_frame(port, now, bytes, reason);
@@ -208,6 +208,7 @@ impl<L: Link> Engine<L> {
         };
         let qpn = frame.packet.headers.bth.dest_qpn;
         let Some(slot) = self.qps.get_mut(qpn) else {
+            self.stats.note_check(check);
             self.on_unconnected(port, now, qpn, &frame);
             return None;
         };
@@ -221,7 +222,7 @@ impl<L: Link> Engine<L> {
             slot.inflow.accept(bytes, &frame);
         }
         let transport = frame.transport();
-        Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first, is_marked, is_unchecked, transport })
+        Some(RxPacket { qp: slot.qp, shared: slot.shared, is_first, is_marked, check, transport })
     }
 
     /// A gap is closed: the packets that waited behind it are given to the queue pair in order.

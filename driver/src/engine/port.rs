@@ -8,6 +8,7 @@ use roci_protocol::wire::ethernet::VID_MASK;
 use thiserror::Error;
 
 use super::Engine;
+use super::identifications::Identifications;
 use super::port_turns::LastFrames;
 use crate::link::{Link, LinkState, ZeroCopyError};
 use crate::neighbour::{Interface, NeighbourConfig, NeighbourStats, Neighbours, Resolution};
@@ -23,6 +24,8 @@ pub(super) struct Port<L> {
     pub(super) last_frames: LastFrames,
     /// A look at it takes as long as dozens of looks at others ([`Link::receives_by_system_call`]).
     pub(super) is_dear: bool,
+    /// What senders have counted up to, where the link hides it ([`Link::hides_identification`]).
+    pub(super) identifications: Option<Identifications>,
     /// `Ok` where payloads of the arena are sent without a copy, or the reason why not.
     pub(super) zero_copy: Result<(), ZeroCopyError>,
 }
@@ -116,6 +119,7 @@ impl<L: Link> Engine<L> {
             Err(error) => tracing::warn!("payloads are copied: {error}"),
         }
         let PortConfig { interfaces, neighbours, gateway_v4, gateway_v6, pkey, is_point_to_point } = config;
+        let identifications = link.hides_identification().then(Identifications::new);
         let (mac, fixed, is_dear) = (link.mac(), neighbours, link.receives_by_system_call());
         let neighbours = NeighbourConfig { mac, interfaces: interfaces.clone(), fixed, gateway_v4, gateway_v6 };
         let neighbours = Neighbours::new(neighbours);
@@ -128,6 +132,7 @@ impl<L: Link> Engine<L> {
             state: LinkState::Up,
             last_frames: LastFrames::default(),
             is_dear,
+            identifications,
             zero_copy,
         }
     }

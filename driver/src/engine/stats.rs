@@ -3,6 +3,8 @@
 use roci_protocol::wire::Malformed;
 use roci_protocol::{Histogram, Nanos, rc, ud};
 
+use super::identifications::IcrcCheck;
+
 /// Counters of an engine; `rx_frames` is always `rx_delivered` and all drops together.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStats {
@@ -55,6 +57,16 @@ impl EngineStats {
     /// Frames dropped as malformed for this reason.
     pub fn malformed(&self, reason: Malformed) -> u64 {
         self.malformed[reason as usize]
+    }
+
+    /// Counts a packet that was taken though its ICRC says less than it could.
+    #[inline]
+    pub(super) fn note_check(&mut self, check: IcrcCheck) {
+        match check {
+            IcrcCheck::Right => {}
+            IcrcCheck::Possible => self.rx_other_identification += 1,
+            IcrcCheck::LeftOut => self.rx_unchecked += 1,
+        }
     }
 
     /// Every counter with its name.

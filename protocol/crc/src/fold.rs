@@ -7,6 +7,7 @@ use std::arch::x86_64::{
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::FRONT;
+use super::polynomial::{ONE, times_x};
 
 /// Bytes of a step.
 const STEP: usize = 16;
@@ -30,11 +31,10 @@ const fn by_steps(count: u32) -> Powers {
 
 /// A power of x modulo the polynomial, reflected.
 const fn power_of_x(exponent: u32) -> i64 {
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let mut power = 1 << 31;
+    let mut power = ONE;
     let mut at = 0;
     while at < exponent {
-        power = (power >> 1) ^ ((power & 1) * POLYNOMIAL);
+        power = times_x(power);
         at += 1;
     }
     (power as i64) << 1
@@ -50,6 +50,13 @@ pub(super) fn update(crc: u32, bytes: &[u8], len: usize, ones: u128) -> Option<u
     }
     // SAFETY: the processor has what the function is compiled for.
     Some(!unsafe { fold(!crc, bytes, len, ones) })
+}
+
+/// The product of two polynomials; `None` where the processor cannot.
+#[inline]
+pub(super) fn product(one: u32, other: u32) -> Option<u32> {
+    // SAFETY: the processor has what the function is compiled for.
+    can_fold().then(|| unsafe { multiplied(one, other) })
 }
 
 /// Whether the processor has what [`fold`] is compiled for. The answer is remembered, as one byte that is looked at for each
@@ -118,6 +125,15 @@ fn fold(register: u32, bytes: &[u8], len: usize, ones: u128) -> u32 {
     })
 }
 
+/// The product of two polynomials.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn multiplied(one: u32, other: u32) -> u32 {
+    // Reflected, a product of two words ends one bit before the end of two.
+    let other = _mm_set_epi64x(0, i64::from(other) << 1);
+    remainder(_mm_clmulepi64_si128::<0x00>(_mm_cvtsi32_si128(one.cast_signed()), other))
+}
+
 /// The first 16 of `bytes`.
 #[inline]
 #[target_feature(enable = "sse4.1")]
@@ -143,7 +159,14 @@ fn reduced(sum: __m128i) -> u32 {
     let by_a_step = _mm_set_epi64x(BY_A_STEP[1], BY_A_STEP[0]);
     let sum = _mm_xor_si128(_mm_srli_si128::<8>(sum), _mm_clmulepi64_si128::<0x10>(sum, by_a_step));
     let moved = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(sum, low_words), _mm_set_epi64x(0, BY_A_WORD));
-    let sum = _mm_xor_si128(_mm_srli_si128::<4>(sum), moved);
+    remainder(_mm_xor_si128(_mm_srli_si128::<4>(sum), moved))
+}
+
+/// The remainder of 64 bits by the polynomial.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn remainder(sum: __m128i) -> u32 {
+    let low_words = _mm_setr_epi32(!0, 0, !0, 0);
     let barrett = _mm_set_epi64x(BARRETT[1], BARRETT[0]);
     let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(sum, low_words), barrett);
     let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low_words), barrett);

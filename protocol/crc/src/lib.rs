@@ -10,8 +10,9 @@
 #![deny(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // a function that asks for processor features
+#[allow(unsafe_code)] // functions that ask for processor features
 mod fold;
+pub mod polynomial;
 
 /// The longest packet that [`update_with_ones`] covers.
 pub const MAX: usize = 256;

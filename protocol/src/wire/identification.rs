@@ -1,10 +1,12 @@
 //! The IPv4 identification as the ICRC sees it.
 //!
 //! The ICRC covers the identification, and a UDP socket neither shows it nor lets a sender choose it. Linux writes 0 where
-//! fragmentation is forbidden and the socket is not connected, and counts up from there in the packets of one GSO send. A CRC is
-//! affine: what an identification changes in it depends on the packet's length alone. So a sender corrects an ICRC that was computed
-//! over identification 0 ([`change`]), and a receiver finds out which identification, if any, makes an ICRC right ([`find`]). Of
-//! 65,536 damaged packets, 65,535 are still refused by that.
+//! fragmentation is forbidden and the socket is not connected, and counts up from there in the packets of one GSO send. From a
+//! connected socket it counts up with every send. A CRC is affine: what an identification changes in it depends on the packet's length
+//! alone. So a sender corrects an ICRC that was computed over identification 0 ([`change`]), and a receiver finds out which
+//! identification, if any, makes an ICRC right ([`find`], [`Finder`]). Of 65,536 damaged packets, 65,535 are still refused by that.
+
+use roci_crc::polynomial::{ONE, POLYNOMIAL, product, product_by_bits};
 
 use super::icrc::{self, Register};
 use super::{Malformed, bth, ipv4};
@@ -13,11 +15,8 @@ use super::{Malformed, bth, ipv4};
 const AT: usize = 4;
 /// Lengths in bits fit in so many bits: those of packets of 64 KiB do.
 const LENGTH_BITS: usize = 20;
-/// The polynomial of Ethernet's CRC-32, the lowest power in the highest bit.
-const POLYNOMIAL: u32 = 0xedb8_8320;
-/// x to the power 0, 1 and -1.
-const ONE: u32 = 1 << 31;
-const X: u32 = 1 << 30;
+/// x to the power 1 and -1.
+const X: u32 = ONE >> 1;
 const X_INVERSE: u32 = (ONE ^ POLYNOMIAL) << 1 | 1;
 /// x to the powers 2^0, 2^1, ..., and to -2^0, -2^1, ...
 const POWERS: [u32; LENGTH_BITS] = squares_of(X);
@@ -26,8 +25,48 @@ const INVERSE_POWERS: [u32; LENGTH_BITS] = squares_of(X_INVERSE);
 /// Returns what the ICRC of an IPv4 packet of this length, from the IP header to the ICRC, is to be XORed with as the identification
 /// changes from 0 to `id`.
 pub fn change(datagram_len: usize, id: u16) -> u32 {
-    let [high, low] = id.to_be_bytes();
-    times_power(u32::from_le_bytes([high, low, 0, 0]), bits_behind(datagram_len), &POWERS)
+    Changer::of(datagram_len).change(id)
+}
+
+/// What identifications change in the ICRCs of packets of one length ([`change`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Changer(u32);
+
+impl Changer {
+    /// For IPv4 packets of this length, from the IP header to the ICRC.
+    pub fn of(datagram_len: usize) -> Self {
+        Self(power(bits_behind(datagram_len), &POWERS))
+    }
+
+    /// Returns what the ICRC is to be XORed with as the identification changes from 0 to `id`.
+    #[inline]
+    pub fn change(self, id: u16) -> u32 {
+        let [high, low] = id.to_be_bytes();
+        product(u32::from_le_bytes([high, low, 0, 0]), self.0)
+    }
+}
+
+/// Finds the identifications that ICRCs of packets of one length were made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finder(u32);
+
+impl Finder {
+    /// Finds none but the one that a packet shows.
+    pub const NONE: Self = Self(0);
+
+    /// For IPv4 packets of this length, from the IP header to the ICRC.
+    pub fn of(datagram_len: usize) -> Self {
+        Self(power(bits_behind(datagram_len), &INVERSE_POWERS))
+    }
+
+    /// Returns the identification that changes an ICRC by `difference`, where one does, XORed with the one that the packet shows.
+    #[inline]
+    pub fn find(self, difference: u32) -> Option<u16> {
+        match product(difference, self.0).to_le_bytes() {
+            [high, low, 0, 0] if self != Self::NONE => Some(u16::from_be_bytes([high, low])),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the identification with which the ICRC at the end of an IPv4 datagram is right, whatever its header says.
@@ -44,12 +83,9 @@ pub fn find(datagram: &[u8]) -> Result<u16, Malformed> {
     if covered.len() < bth::LEN {
         return Err(Malformed::Truncated);
     }
-    let wrong = u32::from_le_bytes(register.finish(covered)) ^ u32::from_le_bytes(icrc);
-    let [high, low, 0, 0] = times_power(wrong, bits_behind(datagram.len()), &INVERSE_POWERS).to_le_bytes() else {
-        return Err(Malformed::Icrc);
-    };
-    let in_header = u16::from_be_bytes([datagram[AT], datagram[AT + 1]]);
-    Ok(u16::from_be_bytes([high, low]) ^ in_header)
+    let difference = u32::from_le_bytes(register.finish(covered)) ^ u32::from_le_bytes(icrc);
+    let found = Finder::of(datagram.len()).find(difference).ok_or(Malformed::Icrc)?;
+    Ok(found ^ u16::from_be_bytes([datagram[AT], datagram[AT + 1]]))
 }
 
 /// Covered bits from the identification on.
@@ -58,30 +94,17 @@ const fn bits_behind(datagram_len: usize) -> usize {
     (datagram_len - icrc::LEN - AT) * 8
 }
 
-/// `value` times x to the power `exponent`, or to the power `-exponent`, as `powers` has it.
-fn times_power(value: u32, exponent: usize, powers: &[u32; LENGTH_BITS]) -> u32 {
+/// x to the power `exponent`, or to the power `-exponent`, as `powers` has it.
+fn power(exponent: usize, powers: &[u32; LENGTH_BITS]) -> u32 {
     let is_set = |&(bit, _): &(usize, &u32)| exponent >> bit & 1 != 0;
-    powers.iter().enumerate().filter(is_set).fold(value, |product, (_, &power)| times(product, power))
-}
-
-/// The product of two polynomials, modulo that of the CRC.
-const fn times(one: u32, mut other: u32) -> u32 {
-    let (mut product, mut bit) = (0, ONE);
-    while bit != 0 {
-        if one & bit != 0 {
-            product ^= other;
-        }
-        bit >>= 1;
-        other = if other & 1 == 0 { other >> 1 } else { other >> 1 ^ POLYNOMIAL };
-    }
-    product
+    powers.iter().enumerate().filter(is_set).fold(ONE, |sum, (_, &power)| product(sum, power))
 }
 
 const fn squares_of(base: u32) -> [u32; LENGTH_BITS] {
     let mut powers = [base; LENGTH_BITS];
     let mut at = 1;
     while at < LENGTH_BITS {
-        powers[at] = times(powers[at - 1], powers[at - 1]);
+        powers[at] = product_by_bits(powers[at - 1], powers[at - 1]);
         at += 1;
     }
     powers

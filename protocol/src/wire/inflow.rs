@@ -1,8 +1,11 @@
 //! The receiving twin of [`Flow`](super::Flow): frames of one connection look alike below the transport, so what was found
 //! good once is compared, and not read again.
 
+use std::net::Ipv4Addr;
+
 use super::frame::Frame;
 use super::icrc::{self, Register};
+use super::identification::Finder;
 use super::{bth, ethernet, ipv4, ipv6, udp};
 use crate::Qpn;
 
@@ -22,6 +25,8 @@ const V6: usize = ethernet::LEN + ipv6::LEN + udp::LEN;
 pub struct Inflow {
     /// Frames carry an ICRC.
     is_sealed: bool,
+    /// Frames may show another identification than that which their ICRC was made with.
+    hides_identification: bool,
     remembered: [Accepted; REMEMBERED],
 }
 
@@ -32,13 +37,24 @@ struct Accepted {
     header: [u8; V6 - FROM],
     /// The ICRC behind them.
     register: Register,
+    finder: Finder,
+}
+
+/// A frame that looks like one that was accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recognized<'a> {
+    /// BTH to ICRC.
+    pub transport: &'a [u8],
+    /// The identification that its ICRC was made with, XORed with the one that it shows: 0 where that is not hidden.
+    pub identification: u16,
 }
 
 impl Inflow {
-    /// Nothing is known yet, but whether frames carry an ICRC.
-    pub const fn new(is_sealed: bool) -> Self {
-        let nothing = Accepted { transport_len: 0, header: [0; V6 - FROM], register: Register::NOTHING };
-        Self { is_sealed, remembered: [nothing; REMEMBERED] }
+    /// Nothing is known yet, but whether frames carry an ICRC, and whether they hide the identification that it was made with.
+    pub const fn new(is_sealed: bool, hides_identification: bool) -> Self {
+        let nothing =
+            Accepted { transport_len: 0, header: [0; V6 - FROM], register: Register::NOTHING, finder: Finder::NONE };
+        Self { is_sealed, hides_identification, remembered: [nothing; REMEMBERED] }
     }
 
     /// Remembers what a frame has below the transport: it was parsed, its ICRC is right, and nothing in its IP header, from
@@ -50,13 +66,15 @@ impl Inflow {
         let Ok((register, _)) = Register::after_udp(frame.datagram) else { return };
         let mut header = [0; V6 - FROM];
         header[..len - FROM].copy_from_slice(&bytes[FROM..len]);
-        *self.slot(bytes.len()) = Accepted { transport_len: frame.udp.payload_len, header, register };
+        let is_hidden = self.hides_identification && self.is_sealed && len == V4;
+        let finder = if is_hidden { Finder::of(frame.datagram.len()) } else { Finder::NONE };
+        *self.slot(bytes.len()) = Accepted { transport_len: frame.udp.payload_len, header, register, finder };
     }
 
-    /// The transport, BTH to ICRC, of a frame that looks like one that was accepted and whose ICRC is right, or left out
-    /// where frames carry none. `None` says nothing about the frame: it is to be parsed.
+    /// A frame that looks like one that was accepted and whose ICRC is right, or left out where frames carry none. `None` says
+    /// nothing about the frame: it is to be parsed.
     #[inline(always)]
-    pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn recognize<'a>(&self, bytes: &'a [u8]) -> Option<Recognized<'a>> {
         let accepted = &self.remembered[index(bytes.len())];
         let transport = match header_len(bytes)? {
             V4 => behind::<{ V4 - FROM }>(bytes, &accepted.header)?,
@@ -69,7 +87,9 @@ impl Inflow {
         }
         let expected =
             if self.is_sealed { accepted.register.finish(covered) } else { icrc::omitted(destination(covered)?) };
-        (icrc == expected).then_some(transport)
+        let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(*icrc.first_chunk()?);
+        let identification = if difference == 0 { 0 } else { accepted.finder.find(difference)? };
+        Some(Recognized { transport, identification })
     }
 
     fn slot(&mut self, frame_len: usize) -> &mut Accepted {
@@ -81,6 +101,32 @@ impl Inflow {
 #[inline]
 pub fn glance(bytes: &[u8]) -> Option<Qpn> {
     destination(bytes.get(header_len(bytes)?..)?)
+}
+
+/// A UDP socket that sends over IPv4: its address and its port, as one number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SenderV4(u64);
+
+impl SenderV4 {
+    /// The socket with this address and port.
+    #[inline]
+    pub const fn new(ip: Ipv4Addr, port: u16) -> Self {
+        Self((ip.to_bits() as u64) << u16::BITS | port as u64)
+    }
+
+    /// The number; its highest 16 bits are 0.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Who sends an IPv4 frame without a tag, by its place alone: nothing of the frame is checked.
+#[inline]
+pub fn glance_at_sender(bytes: &[u8]) -> Option<SenderV4> {
+    let &ip = bytes.get(ethernet::LEN + ipv4::SOURCE..)?.first_chunk::<4>()?;
+    let &port = bytes.get(V4 - udp::LEN..)?.first_chunk()?;
+    Some(SenderV4::new(ip.into(), u16::from_be_bytes(port)))
 }
 
 #[inline]
@@ -115,10 +161,10 @@ const fn index(frame_len: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
-    use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, Reth};
+    use crate::wire::{Bth, Flow, Headers, Ip, MacAddr, Opcode, Reth, identification};
     use crate::{Psn, Rkey};
 
     const SIDES: [[IpAddr; 2]; 2] = [
@@ -142,14 +188,14 @@ mod tests {
     }
 
     fn accepted(bytes: &[u8]) -> Inflow {
-        let mut inflow = Inflow::new(true);
+        let mut inflow = Inflow::new(true, false);
         inflow.accept(bytes, &Frame::parse(bytes).expect("it is well formed"));
         inflow
     }
 
     /// What is recognized would have been verified, and begins where a parsed frame's transport does.
     fn assert_is_sound(inflow: &Inflow, bytes: &[u8]) -> bool {
-        let Some(transport) = inflow.recognize(bytes) else { return false };
+        let Some(Recognized { transport, identification: 0 }) = inflow.recognize(bytes) else { return false };
         let frame = Frame::parse(bytes).expect("what is recognized is well formed");
         frame.verify_icrc().expect("its ICRC is right");
         assert_eq!((transport, glance(bytes)), (frame.transport(), Some(frame.packet.headers.bth.dest_qpn)));
@@ -171,7 +217,7 @@ mod tests {
     #[test]
     fn lengths_that_fall_into_different_places_are_remembered_beside_each_other() {
         let mut flow = flow(SIDES[0], None);
-        let mut inflow = Inflow::new(true);
+        let mut inflow = Inflow::new(true, false);
         for len in [0, 4, 8, 12] {
             let bytes = frame(&mut flow, 1, len);
             inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
@@ -182,7 +228,7 @@ mod tests {
     #[test]
     fn packets_with_one_message_more_do_not_displace_each_other() {
         let mut flow = flow(SIDES[0], None);
-        let mut inflow = Inflow::new(true);
+        let mut inflow = Inflow::new(true, false);
         let lens = || (0..REMEMBERED).map(|more| 48 + 64 * more);
         for len in lens() {
             let bytes = frame(&mut flow, 1, len);
@@ -202,7 +248,7 @@ mod tests {
             flow.emit(&mut bytes, &headers, 4096, |payload| payload.fill(1));
             bytes
         };
-        let mut inflow = Inflow::new(true);
+        let mut inflow = Inflow::new(true, false);
         for opcode in [Opcode::RcWriteFirst, Opcode::RcWriteLast] {
             let bytes = packet(opcode, 1);
             inflow.accept(&bytes, &Frame::parse(&bytes).expect("it is well formed"));
@@ -248,8 +294,8 @@ mod tests {
     #[test]
     fn nothing_is_recognized_before_it_is_accepted_and_tags_never_are() {
         let plain = frame(&mut flow(SIDES[0], None), 1, 8);
-        assert!(!assert_is_sound(&Inflow::new(true), &plain));
-        assert!(!assert_is_sound(&Inflow::new(true), &[0; 64]));
+        assert!(!assert_is_sound(&Inflow::new(true, false), &plain));
+        assert!(!assert_is_sound(&Inflow::new(true, false), &[0; 64]));
         let tagged = frame(&mut flow(SIDES[0], Some(5)), 1, 8);
         assert!(!assert_is_sound(&accepted(&tagged), &tagged) && glance(&tagged).is_none());
         let other = frame(&mut flow([SIDES[0][1], SIDES[0][0]], None), 1, 8);
@@ -257,11 +303,47 @@ mod tests {
     }
 
     #[test]
+    fn a_hidden_identification_is_found_where_it_may_be_hidden_and_damage_is_not_taken_for_one() {
+        for sides in SIDES {
+            let good = frame(&mut flow(sides, None), 1, 21);
+            let hiding = |hides| {
+                let mut inflow = Inflow::new(true, hides);
+                inflow.accept(&good, &Frame::parse(&good).expect("it is well formed"));
+                inflow
+            };
+            let is_v4 = sides[0].is_ipv4();
+            for id in [1, 63, 64, 0x1234, u16::MAX] {
+                let mut other = good.clone();
+                let change = identification::change(good.len() - ethernet::LEN, id);
+                let icrc = other.last_chunk_mut::<4>().expect("there is one");
+                *icrc = (u32::from_le_bytes(*icrc) ^ change).to_le_bytes();
+                assert_eq!(hiding(false).recognize(&other), None);
+                let found = hiding(true).recognize(&other).map(|recognized| recognized.identification);
+                assert_eq!(found, is_v4.then_some(id));
+            }
+            let inflow = hiding(true);
+            let damaged = (V6 * 8..good.len() * 8).filter(|bit| {
+                let mut bytes = good.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                inflow.recognize(&bytes).is_some_and(|recognized| recognized.identification != 0)
+            });
+            assert_eq!(damaged.count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sender_is_its_address_and_port() {
+        let bytes = frame(&mut flow(SIDES[0], None), 1, 0);
+        assert_eq!(glance_at_sender(&bytes), Some(SenderV4(0x0a00_0001_c000)));
+        assert_eq!(glance_at_sender(&bytes[..35]), None);
+    }
+
+    #[test]
     fn without_icrcs_the_mark_alone_is_recognized() {
         let bytes = |flow: &mut Flow| frame(flow, 1, 8);
         let (sealed, unsealed) = (bytes(&mut flow(SIDES[0], None)), bytes(&mut flow(SIDES[0], None).unsealed()));
         for (is_sealed, good, bad) in [(true, &sealed, &unsealed), (false, &unsealed, &sealed)] {
-            let mut inflow = Inflow::new(is_sealed);
+            let mut inflow = Inflow::new(is_sealed, false);
             inflow.accept(good, &Frame::parse(good).expect("it is well formed"));
             assert!(inflow.recognize(good).is_some() && inflow.recognize(bad).is_none());
         }

@@ -11,6 +11,8 @@ use super::{Malformed, take};
 
 /// The header's length without options.
 pub const LEN: usize = 20;
+/// Where the source address is.
+pub(super) const SOURCE: usize = 12;
 /// The "do not fragment" bit of [`Ipv4::flags_fragment`].
 pub const DONT_FRAGMENT: u16 = 0x4000;
 const VERSION_AND_WORDS: u8 = 0x45;
