@@ -4,6 +4,8 @@
 mod marking;
 #[path = "udp/namespace.rs"]
 mod namespace;
+#[path = "udp/regular.rs"]
+mod regular;
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};

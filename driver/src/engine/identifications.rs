@@ -42,13 +42,18 @@ impl Identifications {
     /// Judges the identification that a packet's ICRC was made with; `None` where it can only be damage.
     #[inline]
     pub(super) fn check(&mut self, is_of_this_stack: bool, sender: SenderV4, id: u16) -> Option<IcrcCheck> {
-        if !is_of_this_stack || id < TRAIN {
+        if !is_of_this_stack {
             return Some(IcrcCheck::Possible);
         }
-        self.follows(sender, id).then(|| {
-            self.note(sender, id);
-            IcrcCheck::Right
-        })
+        match self.distance(sender, id) {
+            Some(distance) if distance < NEAR => {}
+            _ if id < TRAIN => return Some(IcrcCheck::Possible),
+            Some(_) => return None,
+            // Who is not known may begin anywhere.
+            None => {}
+        }
+        self.note(sender, id);
+        Some(IcrcCheck::Right)
     }
 
     /// The same. What is taken for damage may be a sender that begins anew: its next packets follow this one.
@@ -65,11 +70,11 @@ impl Identifications {
         check
     }
 
-    /// Whether an identification follows those of a sender; that of one who is not known does.
+    /// How far an identification is from the furthest that may be [`BEHIND`] the sender's last one; `None` where that is not known.
     #[inline]
-    fn follows(&self, sender: SenderV4, id: u16) -> bool {
-        let of_sender = self.0[place(sender)].filter(|counter| counter.sender == sender);
-        of_sender.is_none_or(|counter| id.wrapping_sub(counter.last).wrapping_add(BEHIND) < NEAR)
+    fn distance(&self, sender: SenderV4, id: u16) -> Option<u16> {
+        let of_sender = self.0[place(sender)].filter(|last_of| last_of.sender == sender);
+        of_sender.map(|last_of| id.wrapping_sub(last_of.last).wrapping_add(BEHIND))
     }
 
     /// Remembers a sender's last identification.
@@ -95,15 +100,19 @@ mod tests {
         SenderV4::new(std::net::Ipv4Addr::LOCALHOST, port)
     }
 
+    fn follows(known: &Identifications, sender: SenderV4, id: u16) -> bool {
+        known.distance(sender, id).is_none_or(|distance| distance < NEAR)
+    }
+
     #[test]
     fn what_is_near_the_last_one_follows_it_on_both_sides_and_around_the_end() {
         let mut known = Identifications::new();
         for last in [0, 1000, u16::MAX - 3] {
             known.note(SENDER, last);
-            let follows = |ahead: u16| known.follows(SENDER, last.wrapping_add(ahead));
-            assert!([0, 1, 63, NEAR - BEHIND - 1, 0_u16.wrapping_sub(BEHIND)].into_iter().all(follows));
-            assert!(![NEAR - BEHIND, 0x8000, 0_u16.wrapping_sub(BEHIND + 1)].into_iter().any(follows));
-            let likely = (0..=u16::MAX).filter(|&id| known.follows(SENDER, id)).count();
+            let is_next = |ahead: u16| follows(&known, SENDER, last.wrapping_add(ahead));
+            assert!([0, 1, 63, NEAR - BEHIND - 1, 0_u16.wrapping_sub(BEHIND)].into_iter().all(is_next));
+            assert!(![NEAR - BEHIND, 0x8000, 0_u16.wrapping_sub(BEHIND + 1)].into_iter().any(is_next));
+            let likely = (0..=u16::MAX).filter(|&id| follows(&known, SENDER, id)).count();
             assert_eq!(likely, usize::from(NEAR));
         }
     }
@@ -114,12 +123,12 @@ mod tests {
         let last = sender(100);
         let senders = (1..100).map(sender).filter(|&sender| place(sender) != place(last));
         for sender in senders.clone() {
-            assert!(known.follows(sender, 40_000));
+            assert!(follows(&known, sender, 40_000));
             known.note(sender, 40_000);
         }
         known.note(last, 5);
-        assert!(!known.follows(last, 40_000) && known.follows(last, 6));
-        assert!(senders.clone().count() > 90 && senders.filter(|&sender| !known.follows(sender, 5)).count() > 60);
+        assert!(!follows(&known, last, 40_000) && follows(&known, last, 6));
+        assert!(senders.clone().count() > 90 && senders.filter(|&sender| !follows(&known, sender, 5)).count() > 60);
     }
 
     #[test]

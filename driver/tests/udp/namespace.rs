@@ -43,3 +43,9 @@ pub(super) fn set_mtu(mtu: usize) {
     let status = Command::new("ip").args(["link", "set", "lo", "mtu", &mtu]).status().expect("ip starts");
     assert!(status.success(), "MTU {mtu}");
 }
+
+/// Has the kernel cut trains before they are on the wire.
+pub(super) fn cut_trains() {
+    let status = Command::new("ip").args(["link", "set", "lo", "gso_max_segs", "1"]).status().expect("ip starts");
+    assert!(status.success());
+}

@@ -29,10 +29,13 @@ mod interface;
 mod lengths;
 mod open;
 mod own_address;
+mod regularity;
 mod rx_queue;
+mod rx_sockets;
 mod socket;
 pub mod station;
 mod tx_queue;
+mod tx_sockets;
 
 use std::collections::VecDeque;
 use std::io;
@@ -55,8 +58,10 @@ use changes::IcrcChanges;
 use lengths::Lengths;
 use own_address::OwnAddress;
 use rx_queue::{BarePacket, RxQueue};
+use rx_sockets::RxSockets;
 use socket::{FailedPacket, KernelSocket, MESSAGES, SendFailure};
 use tx_queue::{Heading, TxQueue};
+use tx_sockets::TxSockets;
 
 /// Failed frames that wait to be looked at; one more, and the oldest goes.
 const FAILED: usize = 16;
@@ -83,20 +88,39 @@ pub struct UdpLink {
     stats: LinkStats,
 }
 
-/// One socket that receives, and sends where its port is its own; else another one sends, from a port that is entropy.
+/// Sockets that receive, and send where their port is their own; else others send, from a port that is entropy.
 struct Sockets {
-    rx: KernelSocket,
-    tx: Option<KernelSocket>,
+    rx: RxSockets,
+    tx: Option<TxSockets>,
 }
 
 impl Sockets {
-    #[inline]
+    /// The one that sends to anybody.
     fn tx(&self) -> &KernelSocket {
-        self.tx.as_ref().unwrap_or(&self.rx)
+        self.tx.as_ref().map_or(self.rx.anybody(), TxSockets::anybody)
     }
 
     fn tx_mut(&mut self) -> &mut KernelSocket {
-        self.tx.as_mut().unwrap_or(&mut self.rx)
+        self.tx.as_mut().map_or(self.rx.anybody_mut(), TxSockets::anybody_mut)
+    }
+
+    /// Sends the first messages of a queue, and returns how many the kernel has taken: at least one.
+    #[inline]
+    fn send(&mut self, queue: &mut TxQueue) -> io::Result<usize> {
+        if let Some(tx) = &mut self.tx {
+            return tx.send(queue);
+        }
+        let (bytes, messages) = queue.messages();
+        let messages: ArrayVec<_, MESSAGES> = messages.take(MESSAGES).collect();
+        self.rx.anybody().send(bytes, &messages)
+    }
+
+    /// Takes the oldest of the packets that failed after they were sent, where there is one.
+    fn next_failure(&mut self) -> Option<FailedPacket> {
+        match &mut self.tx {
+            Some(tx) => tx.next_failure(),
+            None => self.rx.anybody().next_failure(),
+        }
     }
 }
 
@@ -115,12 +139,18 @@ impl UdpLink {
 
     /// How many bytes the kernel keeps for it at most until it receives.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        self.sockets.rx.receive_buffer()
+        self.sockets.rx.anybody().receive_buffer()
     }
 
     /// Whether the kernel cuts trains of packets that are sent (UDP GSO), and gathers those that arrive (UDP GRO).
     pub fn offload(&self) -> (bool, bool) {
-        (self.sockets.tx().offload().gso, self.sockets.rx.offload().gro)
+        (self.sockets.tx().offload().gso, self.sockets.rx.anybody().offload().gro)
+    }
+
+    /// The peers that most comes from and most goes to, with the ports that they send from and receive at, where they have a socket of
+    /// their own.
+    pub fn regular_peers(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        (self.sockets.rx.regular_peer(), self.sockets.tx.as_ref().and_then(TxSockets::regular_peer))
     }
 
     /// Bytes of headers down to UDP.
@@ -148,7 +178,7 @@ impl UdpLink {
     /// Looks at packets that have failed after they were sent.
     #[cold]
     fn take_failures(&mut self) {
-        while let Some(FailedPacket { to, failure, quote }) = self.sockets.tx().next_failure() {
+        while let Some(FailedPacket { to, failure, quote }) = self.sockets.next_failure() {
             let failure = match failure {
                 SendFailure::Refused => FrameFailure::Refused,
                 SendFailure::TooLong(bytes) => FrameFailure::TooLong(bytes),
@@ -166,12 +196,12 @@ impl UdpLink {
     /// Sends the first messages that wait; `false` where the kernel takes no more now. An error may be that of a packet before:
     /// it shows once, and the same messages are tried again.
     fn send(&mut self) -> bool {
-        let sent = self.try_send().or_else(|error| {
+        let sent = self.sockets.send(&mut self.tx).or_else(|error| {
             if is_full(&error) {
                 return Err(error);
             }
             self.take_failures();
-            self.try_send()
+            self.sockets.send(&mut self.tx)
         });
         match sent {
             Ok(sent) => {
@@ -184,13 +214,6 @@ impl UdpLink {
             }
             Err(error) => self.on_send_error(&error),
         }
-    }
-
-    #[inline]
-    fn try_send(&self) -> io::Result<usize> {
-        let (bytes, messages) = self.tx.messages();
-        let messages: ArrayVec<_, MESSAGES> = messages.take(MESSAGES).collect();
-        self.sockets.tx().send(bytes, &messages)
     }
 
     /// The first message was not sent: it waits where there is no room for it, or it is lost, as on a cable that is cut.
@@ -384,6 +407,6 @@ impl Link for UdpLink {
     }
 
     fn stats(&self) -> LinkStats {
-        LinkStats { rx_missed: u64::from(self.sockets.rx.dropped()), ..self.stats }
+        LinkStats { rx_missed: self.sockets.rx.dropped(), ..self.stats }
     }
 }

@@ -14,8 +14,10 @@ use super::changes::IcrcChanges;
 use super::lengths::{LEAST_MTU, Lengths};
 use super::own_address::OwnAddress;
 use super::rx_queue::RxQueue;
+use super::rx_sockets::RxSockets;
 use super::socket::{KernelSocket, SocketDuty};
 use super::tx_queue::TxQueue;
+use super::tx_sockets::TxSockets;
 use super::{Headings, Sockets, UdpLink, headers_of, interface, station};
 use crate::link::LinkStats;
 
@@ -139,7 +141,7 @@ impl UdpLink {
             return Err(UdpError::Short(ip, carried));
         }
         let sockets = sockets_at(ip, port)?;
-        let own = sockets.rx.local();
+        let own = sockets.rx.anybody().local();
         let (mac, offload) = (station::of_port(own.port()), sockets.tx().offload());
         tracing::info!("udp: {own}, frames of up to {} bytes, {offload:?}", lengths.most());
         Ok(Self {
@@ -190,7 +192,8 @@ fn sockets_at(ip: IpAddr, port: Option<u16>) -> Result<Sockets, UdpError> {
         Some(port) => bind(ip, port, duty_at(port))?.ok_or(UdpError::Taken(ip, port))?,
         None => bind_any(ip)?,
     };
-    Ok(Sockets { tx: sender_beside(&socket)?, rx: socket })
+    let tx = sender_beside(&socket)?.map(TxSockets::new);
+    Ok(Sockets { rx: RxSockets::new(socket, tx.is_some()), tx })
 }
 
 /// The socket that sends for one with RoCEv2's port, from a port that is entropy; `None` where a socket has a port of its own, by which

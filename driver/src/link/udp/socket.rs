@@ -7,12 +7,18 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSo
 use std::os::fd::{AsRawFd, RawFd};
 
 use arrayvec::ArrayVec;
+use roci_protocol::wire::{Ethernet, Ipv4};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use static_assertions::const_assert;
 
 /// Messages that one call sends or receives at most.
 pub(super) const MESSAGES: usize = 8;
 /// Bytes of an error's packet that are looked at: its BTH.
 pub(super) const QUOTE: usize = 12;
+/// Bytes of a timestamp's packet that are looked at: Ethernet, IPv4 and UDP, and the one behind them.
+const COPY: usize = 64;
+/// A timestamp is taken before the packet is given to a device, whichever that is, and comes with a copy of the packet.
+const TIMESTAMPS: libc::c_uint = libc::SOF_TIMESTAMPING_TX_SCHED | libc::SOF_TIMESTAMPING_SOFTWARE;
 /// Eight-byte words of a message's control data.
 const CONTROL: usize = 16;
 /// Lets packets in whose UDP checksum was left out (`linux/udp.h`).
@@ -20,11 +26,13 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// What the socket's buffers should hold; the kernel gives what it allows (`rmem_max`, `wmem_max`).
 const BUFFER: libc::c_int = 8 << 20;
 
-/// A UDP socket that is not connected, does not fragment, and never blocks.
+/// A UDP socket that does not fragment, and never blocks.
 #[derive(Debug)]
 pub(super) struct KernelSocket {
     inner: UdpSocket,
     local: SocketAddr,
+    /// What it sends goes to its peer: the kernel keeps the way, and is not told where to.
+    is_connected: bool,
     /// One call may send a train of packets (UDP GSO), and receive one (UDP GRO).
     offload: Offload,
     /// What the kernel has dropped because the receive buffer was full, as it counts.
@@ -108,12 +116,47 @@ impl KernelSocket {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let local = socket.local_addr()?;
-        let mut socket = Self { inner: socket, local, offload: Offload { gso: false, gro: false }, dropped: 0 };
-        if duty != SocketDuty::Receive {
-            socket.prepare_to_send(address.is_ipv4())?;
-        }
-        if duty == SocketDuty::Send { socket.drop_all() } else { socket.prepare_to_receive(address.is_ipv4()) }?;
+        let mut socket = Self::new(socket, local);
+        socket.prepare(duty)?;
         Ok(socket)
+    }
+
+    /// Opens a socket at the address of another one, and connects it to a peer. From here on it has what comes from there, and the
+    /// other has all the rest.
+    pub(super) fn connect(beside: &Self, peer: SocketAddr, duty: SocketDuty) -> io::Result<Self> {
+        let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        let mut socket = Self::new(socket.into(), beside.local);
+        // What comes before it is connected may be anybody's: it is received, or dropped, as by the other.
+        socket.prepare(duty)?;
+        socket.share_port(true)?;
+        beside.share_port(true)?;
+        let bound = net::bind(&socket.inner, &beside.local);
+        // Nobody else gets a socket there: the kernel asks for this only as an address is taken.
+        beside.share_port(false)?;
+        socket.share_port(false)?;
+        bound?;
+        net::connect(&socket.inner, &peer)?;
+        socket.is_connected = true;
+        Ok(socket)
+    }
+
+    const fn new(inner: UdpSocket, local: SocketAddr) -> Self {
+        Self { inner, local, is_connected: false, offload: Offload { gso: false, gro: false }, dropped: 0 }
+    }
+
+    fn prepare(&mut self, duty: SocketDuty) -> io::Result<()> {
+        let is_v4 = self.local.is_ipv4();
+        if duty != SocketDuty::Receive {
+            self.prepare_to_send(is_v4)?;
+        }
+        if duty == SocketDuty::Send { self.drop_all() } else { self.prepare_to_receive(is_v4) }
+    }
+
+    /// Whether sockets of this user, that say the same, may have its address too.
+    fn share_port(&self, does: bool) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, does.into())
     }
 
     /// Packets are not fragmented, whatever the path is said to carry: only the interface's own limit holds, for anybody may
@@ -207,6 +250,7 @@ impl KernelSocket {
         for (index, message) in messages.iter().enumerate() {
             let packets = &bytes[message.start..message.end];
             let (address, address_len) = raw_address(message.to);
+            let address_len = if self.is_connected { 0 } else { address_len };
             let vector = libc::iovec { iov_base: packets.as_ptr().cast_mut().cast(), iov_len: packets.len() };
             let control = controls[index].write([0; CONTROL]);
             let header = headers[index].write(message_of(
@@ -290,25 +334,54 @@ impl KernelSocket {
         incoming
     }
 
+    /// Returns the IPv4 identification of the packet that is sent next: the socket is connected, so the kernel counts up.
+    ///
+    /// It sends two packets to itself, which it drops, and looks at the copies that belong to their timestamps.
+    pub(super) fn next_identification(&self) -> io::Result<u16> {
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, TIMESTAMPS.cast_signed())?;
+        let seen = [self.identification_of_a_packet(), self.identification_of_a_packet()];
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0)?;
+        match seen {
+            [Ok(first), Ok(second)] if second == first.wrapping_add(1) => Ok(second.wrapping_add(1)),
+            [Ok(_), Ok(_)] => Err(io::Error::other("the kernel does not count up")),
+            [Err(error), _] | [_, Err(error)] => Err(error),
+        }
+    }
+
+    fn identification_of_a_packet(&self) -> io::Result<u16> {
+        self.inner.send_to(&[0], self.local)?;
+        let mut copy = [0; COPY];
+        let (len, _, _) = self.take_report(&mut copy).ok_or(io::ErrorKind::WouldBlock)?;
+        let ip = Ethernet::parse(&copy[..len]).and_then(|(_, rest)| Ipv4::parse(rest));
+        ip.map(|(ip, _)| ip.id).map_err(io::Error::other)
+    }
+
     /// Takes the oldest of the packets that failed after they were sent, where there is one.
     pub(super) fn next_failure(&self) -> Option<FailedPacket> {
-        let (mut quote, mut control) = ([0; QUOTE], [0; CONTROL]);
+        let mut quote = [0; QUOTE];
+        let (len, to, failure) = self.take_report(&mut quote)?;
+        let quote = quote[..len].iter().copied().collect();
+        Some(FailedPacket { to: to.unwrap_or(self.local), failure: failure.unwrap_or(SendFailure::Other), quote })
+    }
+
+    /// Takes the oldest of the kernel's reports on packets that were sent: as much of the packet as has room, where it was to go, and what
+    /// went wrong.
+    fn take_report(&self, packet: &mut [u8]) -> Option<(usize, Option<SocketAddr>, Option<SendFailure>)> {
+        let mut control = [0; CONTROL];
         // SAFETY: a socket's address is plain data, of which all zeros are a value.
         let mut address: RawAddress = unsafe { std::mem::zeroed() };
-        let mut vector = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: QUOTE };
+        let mut vector = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
         let name = (&mut address, size_of::<RawAddress>());
         let mut header = message_of(name, std::slice::from_mut(&mut vector), &mut control).msg_hdr;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: the header is written, and what it points to is ours and outlives the call.
         let len = unsafe { libc::recvmsg(self.inner.as_raw_fd(), &raw mut header, flags) };
-        let len = usize::try_from(len).ok()?.min(QUOTE);
-        let quote = quote[..len].iter().copied().collect();
+        let len = usize::try_from(len).ok()?.min(packet.len());
         let failure = controls_of(&header).find_map(|(level, kind, data)| match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => failure_of(data),
             _ => None,
         });
-        let to = socket_address(&address).unwrap_or(self.local);
-        Some(FailedPacket { to, failure: failure.unwrap_or(SendFailure::Other), quote })
+        Some((len, socket_address(&address), failure))
     }
 }
 

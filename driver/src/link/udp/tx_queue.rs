@@ -142,8 +142,8 @@ impl TxQueue {
     }
 
     /// The messages to send, and where their packets lie.
-    pub(super) fn messages(&self) -> (&[u8], impl Iterator<Item = TxMessage>) {
-        (&self.bytes, self.trains.iter().map(|train| train.message))
+    pub(super) fn messages(&mut self) -> (&mut [u8], impl Iterator<Item = TxMessage>) {
+        (&mut self.bytes, self.trains.iter().map(|train| train.message))
     }
 
     /// Forgets the first messages: packets and bytes of them.
