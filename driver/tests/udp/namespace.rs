@@ -49,3 +49,12 @@ pub(super) fn cut_trains() {
     let status = Command::new("ip").args(["link", "set", "lo", "gso_max_segs", "1"]).status().expect("ip starts");
     assert!(status.success());
 }
+
+/// Gives the loopback interface a queue (`tc qdisc`), or takes it away again.
+pub(super) fn set_queue(discipline: Option<&str>) -> Result<(), String> {
+    let change = if discipline.is_some() { "replace" } else { "del" };
+    let mut tc = Command::new("tc");
+    tc.args(["qdisc", change, "dev", "lo", "root"]).args(discipline.unwrap_or_default().split_whitespace());
+    let output = tc.output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

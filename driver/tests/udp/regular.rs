@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use roci_driver::link::udp::UdpLink;
+use roci_driver::link::udp::{UdpLink, station};
 use roci_driver::link::{Batch, Link};
 use roci_driver::{QpParams, SendWr, WcStatus};
 use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, Opcode, identification};
@@ -21,13 +21,15 @@ const STAYS: Duration = Duration::from_millis(110);
 /// A link, and the frames that came in at it.
 struct Station {
     link: UdpLink,
-    /// PSN and identification.
-    seen: Vec<(u32, u16)>,
+    /// PSN, identification and class.
+    seen: Vec<(u32, u16, u8)>,
+    /// The class of what it sends.
+    class: u8,
 }
 
 impl Station {
     fn new(link: UdpLink) -> Self {
-        Self { link, seen: Vec::new() }
+        Self { link, seen: Vec::new(), class: 0 }
     }
 
     fn sends_from(&self) -> SocketAddr {
@@ -36,19 +38,29 @@ impl Station {
 
     /// Sends packets with these numbers, one by one, and receives them there.
     fn send(&mut self, to: &mut Self, numbers: std::ops::Range<u32>) {
-        let ip = Ip::between(self.link.own().ip(), to.link.own().ip()).expect("one version");
-        let mut flow = Flow::new(self.link.mac(), to.link.mac(), None, ip, self.sends_from().port());
         for number in numbers {
-            let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(number)));
-            let len = flow.frame_len(&headers, 100);
-            self.link.transmit(len, |frame| flow.emit(frame, &headers, 100, |payload| payload.fill(1))).expect("room");
-            self.link.flush();
+            self.transmit(to.link.own(), number);
             if number % 64 == 0 {
                 to.receive();
             }
         }
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until && to.receive() {}
+    }
+
+    /// Sends a packet with this number.
+    fn transmit(&mut self, to: SocketAddr, number: u32) {
+        self.queue(to, number);
+        self.link.flush();
+    }
+
+    fn queue(&mut self, to: SocketAddr, number: u32) {
+        let ip = Ip::between(self.link.own().ip(), to.ip()).expect("one version").with_traffic_class(self.class);
+        let mac = station::of_port(to.port());
+        let mut flow = Flow::new(self.link.mac(), mac, None, ip, self.sends_from().port());
+        let headers = Headers::plain(Bth::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(number)));
+        let len = flow.frame_len(&headers, 100);
+        self.link.transmit(len, |frame| flow.emit(frame, &headers, 100, |payload| payload.fill(1))).expect("room");
     }
 
     /// Receives until several looks have found nothing. Whether one found something.
@@ -64,7 +76,7 @@ impl Station {
                     Ip::V4(_) => identification::find(frame.datagram).expect("its ICRC is right"),
                     Ip::V6(_) => frame.verify_icrc().map(|()| 0).expect("its ICRC is right"),
                 };
-                self.seen.push((frame.packet.headers.bth.psn.get(), id));
+                self.seen.push((frame.packet.headers.bth.psn.get(), id, frame.ip.traffic_class()));
             }
         }
         self.seen.len() > before
@@ -72,7 +84,8 @@ impl Station {
 
     /// What came in since the last time: it must have these numbers, in order.
     fn take(&mut self, numbers: std::ops::Range<u32>) -> Vec<u16> {
-        let (seen, ids): (Vec<_>, Vec<_>) = std::mem::take(&mut self.seen).into_iter().unzip();
+        let seen: Vec<_> = self.seen.iter().map(|&(number, ..)| number).collect();
+        let ids = std::mem::take(&mut self.seen).into_iter().map(|(_, id, _)| id).collect();
         assert!(seen.iter().copied().eq(numbers.clone()), "{} came of {numbers:?}", seen.len());
         ids
     }
@@ -100,6 +113,57 @@ fn a_peer_that_sends_again_and_again_has_sockets_of_its_own_and_nothing_is_lost_
     near.take(0..2 * MANY);
     assert_eq!(near.link.regular_peers(), (Some(far.sends_from()), Some(far.link.own())));
     assert_eq!(far.link.regular_peers(), (None, None));
+}
+
+/// Sends so many bursts of packets, each received before the next.
+fn bursts(near: &mut Station, far: &mut Station, number: &mut u32, packets: u32, bursts: u32) {
+    for _ in 0..bursts {
+        (0..packets).for_each(|at| near.queue(far.link.own(), *number + at));
+        near.link.flush();
+        far.receive();
+        far.take(*number..*number + packets);
+        *number += packets;
+    }
+}
+
+/// Alone and in streams they are read by other calls, and what the kernel gathers is taken apart.
+#[test]
+fn packets_alone_and_trains_and_classes_come_whole_from_a_regular_peer() {
+    let [mut near, mut far] = [loopback(), loopback()].map(Station::new);
+    near.send(&mut far, 0..MANY);
+    far.take(0..MANY);
+    let own = far.link.own();
+    let mut number = MANY;
+    for _ in 0..3 {
+        bursts(&mut near, &mut far, &mut number, 1, 700);
+        bursts(&mut near, &mut far, &mut number, 64, 3);
+        bursts(&mut near, &mut far, &mut number, 130, 20);
+        bursts(&mut near, &mut far, &mut number, 3, 200);
+    }
+    // A train waits behind each packet at which the reading may change.
+    for alone in 240..270 {
+        bursts(&mut near, &mut far, &mut number, 130, 40);
+        bursts(&mut near, &mut far, &mut number, 1, alone);
+        near.transmit(own, number);
+        (1..64).for_each(|at| near.queue(own, number + at));
+        near.link.flush();
+        far.receive();
+        far.take(number..number + 64);
+        number += 64;
+    }
+    bursts(&mut near, &mut far, &mut number, 1, 700);
+    near.class = 0b10;
+    for at in 0..200 {
+        near.transmit(own, number + at);
+        far.receive();
+    }
+    let classes: Vec<_> = far.seen.iter().map(|&(.., class)| class).collect();
+    let seen_from = classes.iter().position(|&class| class == 0b10).expect("one is looked at");
+    assert!(seen_from > 0, "no packet was read alone");
+    assert!(classes[seen_from..].iter().all(|&class| class == 0b10), "and all behind it are");
+    far.take(number..number + 200);
+    assert_eq!(near.link.regular_peers().1, Some(own));
+    assert!(far.link.regular_peers().0.is_some());
 }
 
 #[test]
@@ -169,6 +233,13 @@ fn a_regular_peer_whose_socket_is_gone_ends_its_connection_at_once() {
     let patient = QpParams { ack_timeout_ns: 3_600_000_000_000, ack_timeout_max_ns: 3_600_000_000_000, ..params() };
     let mut ends = connected([loopback(), loopback()], [patient.clone(), patient]);
     chat(&mut ends, MANY);
+    // What is still to be acknowledged is.
+    let until = Instant::now() + Duration::from_millis(5);
+    while Instant::now() < until {
+        for end in &mut ends {
+            end.engine.poll();
+        }
+    }
     let [mut ours, theirs] = ends;
     drop(theirs);
     let message = ours.buffer(b"anybody there?");
@@ -257,4 +328,52 @@ fn every_icrc_is_right_on_the_wire() {
         alone > 1000 && counted > 1000 && in_trains > 100,
         "{alone} alone, {counted} counted, {in_trains} in trains"
     );
+}
+
+/// The next call brings the error of a packet before, and sends nothing: what it was to send goes by another socket, as it was at first.
+#[test]
+fn what_is_not_sent_for_an_error_before_is_sent_as_it_was() {
+    let [mut near, mut far] = [loopback(), loopback()].map(Station::new);
+    near.send(&mut far, 0..MANY);
+    let own = far.link.own();
+    assert_eq!(near.link.regular_peers().1, Some(own));
+    drop(far);
+    // Nobody has the port, and its host says so.
+    near.transmit(own, 0);
+    let mut far = Station::new(at(&own.ip().to_string(), None).expect("it is free again"));
+    near.transmit(own, 1);
+    near.transmit(own, 2);
+    far.receive();
+    assert_eq!(far.take(1..3), [0; 2]);
+    assert_eq!(near.link.regular_peers().1, None);
+}
+
+/// The device's queue is full: such a packet takes a number, or does not.
+#[test]
+fn a_full_queue_of_the_device_does_not_leave_a_wrong_count() {
+    if !namespace::is_inside("regular::a_full_queue_of_the_device_does_not_leave_a_wrong_count") {
+        return;
+    }
+    let [mut near, mut far] = [loopback(), loopback()].map(Station::new);
+    near.send(&mut far, 0..MANY);
+    far.take(0..MANY);
+    let own = far.link.own();
+    assert_eq!(near.link.regular_peers().1, Some(own));
+    if let Err(refusal) = namespace::set_queue(Some("tbf rate 1mbit burst 400 limit 400")) {
+        eprintln!("SKIPPED: a full queue: {refusal}");
+        return;
+    }
+    let mut number = MANY;
+    while near.link.regular_peers().1.is_some() {
+        near.transmit(own, number);
+        number += 1;
+        assert!(number < 10_000, "the queue was never full");
+    }
+    namespace::set_queue(None).expect("it was set");
+    near.link.flush();
+    far.receive();
+    far.seen.clear();
+    near.transmit(own, number);
+    far.receive();
+    assert_eq!(far.take(number..number + 1), [0]);
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 
+use super::regular_source::RegularSource;
 use super::regularity::Regularity;
 use super::socket::{KernelSocket, MESSAGES, RxMessage, SocketDuty};
 
@@ -20,6 +21,8 @@ const IN_VAIN: u32 = 64;
 pub(super) struct RxSockets {
     anybody: KernelSocket,
     regular: Option<RegularSource>,
+    /// Looks that have brought nothing from the regular peer while others send.
+    in_vain: u32,
     /// Where messages come from that have no socket of their own; `None` where none gets one.
     regularity: Option<Regularity>,
     turn: u32,
@@ -31,17 +34,20 @@ pub(super) struct RxSockets {
     dropped_before: u64,
 }
 
-struct RegularSource {
-    socket: KernelSocket,
-    peer: SocketAddr,
-    in_vain: u32,
-}
-
 impl RxSockets {
     /// `connects` says whether regular peers have a socket of their own.
     pub(super) fn new(anybody: KernelSocket, connects: bool) -> Self {
         let regularity = connects.then(Regularity::new);
-        Self { anybody, regular: None, regularity, turn: 0, waits: 0, others_send: false, dropped_before: 0 }
+        Self {
+            anybody,
+            regular: None,
+            in_vain: 0,
+            regularity,
+            turn: 0,
+            waits: 0,
+            others_send: false,
+            dropped_before: 0,
+        }
     }
 
     /// The one that has what comes from anybody.
@@ -56,13 +62,13 @@ impl RxSockets {
 
     /// Messages that the kernel has dropped because a receive buffer was full.
     pub(super) fn dropped(&self) -> u64 {
-        let regular = self.regular.as_ref().map_or(0, |regular| regular.socket.dropped());
+        let regular = self.regular.as_ref().map_or(0, RegularSource::dropped);
         self.dropped_before + u64::from(self.anybody.dropped()) + u64::from(regular)
     }
 
     /// Who has a socket of its own.
     pub(super) fn regular_peer(&self) -> Option<SocketAddr> {
-        self.regular.as_ref().map(|regular| regular.peer)
+        self.regular.as_ref().map(RegularSource::peer)
     }
 
     /// Receives what has arrived at the socket whose turn it is.
@@ -74,9 +80,9 @@ impl RxSockets {
         if self.is_for_regular()
             && let Some(regular) = &mut self.regular
         {
-            let received = regular.socket.receive(room);
-            regular.in_vain = if received.is_ok() { 0 } else { regular.in_vain + u32::from(self.others_send) };
-            if regular.in_vain == IN_VAIN {
+            let received = regular.receive(room);
+            self.in_vain = if received.is_ok() { 0 } else { self.in_vain + u32::from(self.others_send) };
+            if self.in_vain == IN_VAIN {
                 self.disconnect();
             }
             return received;
@@ -119,8 +125,8 @@ impl RxSockets {
         self.disconnect();
         match KernelSocket::connect(&self.anybody, peer, SocketDuty::Receive) {
             Ok(socket) => {
-                self.regular = Some(RegularSource { socket, peer, in_vain: 0 });
-                self.waits = FIRST;
+                self.regular = Some(RegularSource::new(socket, peer));
+                (self.waits, self.in_vain) = (FIRST, 0);
             }
             Err(error) => tracing::debug!("udp: no socket for {peer}: {error}"),
         }
@@ -129,7 +135,7 @@ impl RxSockets {
     #[cold]
     fn disconnect(&mut self) {
         if let Some(regular) = self.regular.take() {
-            self.dropped_before += u64::from(regular.socket.dropped());
+            self.dropped_before += u64::from(regular.dropped());
         }
     }
 }

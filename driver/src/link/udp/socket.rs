@@ -184,7 +184,7 @@ impl KernelSocket {
         }
         // What an older kernel lacks is done without.
         let _ = self.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
-        self.offload.gro = self.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        self.offload.gro = self.set_gro(true).is_ok();
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
     }
 
@@ -219,8 +219,13 @@ impl KernelSocket {
         self.offload.gso = false;
     }
 
+    /// Whether the kernel gathers trains of what comes from here on.
+    pub(super) fn set_gro(&self, does: bool) -> io::Result<()> {
+        self.set(libc::SOL_UDP, libc::UDP_GRO, does.into())
+    }
+
     /// What the kernel has dropped so far because the receive buffer was full.
-    pub(super) fn dropped(&self) -> u32 {
+    pub(super) const fn dropped(&self) -> u32 {
         self.dropped
     }
 
@@ -271,6 +276,25 @@ impl KernelSocket {
         // packets and does not write them.
         let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr().cast(), count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Sends one packet of class 0 to the peer that it is connected to.
+    #[inline]
+    pub(super) fn send_packet(&self, packet: &[u8]) -> io::Result<()> {
+        debug_assert!(self.is_connected);
+        self.inner.send(packet).map(drop)
+    }
+
+    /// Whether a message waits to be received.
+    pub(super) fn has_message(&self) -> bool {
+        self.inner.peek(&mut [0]).is_ok()
+    }
+
+    /// Receives one message of the peer that it is connected to, and returns its length.
+    #[inline]
+    pub(super) fn receive_packet(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        debug_assert!(self.is_connected);
+        self.inner.recv(buffer)
     }
 
     /// Receives a message into each of these buffers, as far as there are any; one at least, or an error.

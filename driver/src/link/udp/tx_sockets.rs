@@ -108,10 +108,15 @@ impl RegularDestination {
         if let Some(identification) = self.identification {
             changes.move_on(identification, message.segment, &mut bytes[message.start..message.end]);
         }
-        let sent = self.socket.send(bytes, &[message]);
+        let packets = &bytes[message.start..message.end];
+        let sent = if packets.len() <= message.segment && message.traffic_class == 0 {
+            self.socket.send_packet(packets)
+        } else {
+            self.socket.send(bytes, &[message]).map(drop)
+        };
         match (&sent, &mut self.identification) {
-            (Ok(_), Some(identification)) => *identification = identification.wrapping_add(1),
-            (Ok(_), None) => {}
+            (Ok(()), Some(identification)) => *identification = identification.wrapping_add(1),
+            (Ok(()), None) => {}
             (Err(error), identification) => {
                 if let Some(identification) = *identification {
                     changes.move_on(identification, message.segment, &mut bytes[message.start..message.end]);
@@ -120,6 +125,6 @@ impl RegularDestination {
                 self.has_failed = error.kind() != io::ErrorKind::WouldBlock;
             }
         }
-        sent.map(drop)
+        sent
     }
 }
