@@ -18,8 +18,11 @@ use crate::cq::Queue;
 use crate::event::{Event, Events};
 use crate::handles::{CompletionQueue, QueuePair};
 use crate::link::{Full, Link};
-use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId};
+use crate::mem::{Asker, Binding, Buffer, KeyTable, PdId, fetch_ahead};
 use crate::srq::SharedQueue;
+
+/// From so many bytes on a payload takes longer to be fetched than to be asked for.
+const WORTH_FETCHING: usize = 1024;
 
 /// The environment of a connected queue pair.
 pub(super) struct EngineEnv<'a, L, S = NoSink> {
@@ -80,11 +83,11 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
-        let (payload, range) = match payload {
-            Payload::None => (&[][..], None),
-            Payload::Bytes(bytes) => (bytes, None),
+        let (payload, range, behind) = match payload {
+            Payload::None => (&[][..], None, &[][..]),
+            Payload::Bytes(bytes) => (bytes, None, &[][..]),
             Payload::Local { buffer, offset, len } => match buffer.contiguous(offset, len) {
-                Some((piece, range)) => (&piece[range], piece.attached_range()),
+                Some((piece, range)) => (&piece[range.clone()], piece.attached_range(), &piece[range.end..]),
                 None => return transmit_copy(self.link, self.flow, headers, (buffer, offset..offset + len)),
             },
             Payload::Remote { rkey, va, len } => {
@@ -92,7 +95,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
                 let found = self.keys.find(peer, rkey, va, len as u64, Access::REMOTE_READ);
                 let (buffer, range) = found.map_err(|Denied| TxError::Denied)?;
                 match buffer.contiguous(range.start, range.len()) {
-                    Some((piece, range)) => (&piece[range], piece.attached_range()),
+                    Some((piece, range)) => (&piece[range.clone()], piece.attached_range(), &piece[range.end..]),
                     None => return transmit_copy(self.link, self.flow, headers, (buffer, range)),
                 }
             }
@@ -109,6 +112,10 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
                 flow.emit_around(head, tail, headers, payload);
             });
             return sent.map_err(|Full| TxError::Busy);
+        }
+        if payload.len() >= WORTH_FETCHING {
+            // The next packet's.
+            fetch_ahead(&behind[..behind.len().min(payload.len())]);
         }
         transmit(self.link, flow, headers, payload)
     }
