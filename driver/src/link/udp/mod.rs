@@ -29,6 +29,7 @@ mod interface;
 mod lengths;
 mod open;
 mod own_address;
+mod raw_address;
 mod regular_source;
 mod regularity;
 mod rx_queue;

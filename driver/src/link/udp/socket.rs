@@ -1,15 +1,17 @@
-//! The socket: what the kernel is asked for, and nothing else. All of the link's unsafe code is here and in
-//! [`interface`](super::interface).
+//! The socket: what the kernel is asked for, and nothing else. All of the link's unsafe code is here, in [`raw_address`](super::raw_address)
+//! and in [`interface`](super::interface).
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use arrayvec::ArrayVec;
 use roci_protocol::wire::{Ethernet, Ipv4};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use static_assertions::const_assert;
+
+use super::raw_address::{RawAddress, raw_address, socket_address};
 
 /// Messages that one call sends or receives at most.
 pub(super) const MESSAGES: usize = 8;
@@ -98,15 +100,7 @@ pub(super) struct FailedPacket {
     pub(super) quote: ArrayVec<u8, QUOTE>,
 }
 
-/// A socket's address as the kernel reads and writes it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-union RawAddress {
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
-}
-
-/// ControlData data, aligned as its headers are.
+/// Control data, aligned as its headers are.
 type ControlData = [u64; CONTROL];
 
 impl KernelSocket {
@@ -498,46 +492,6 @@ fn failure_of(data: &[u8]) -> Option<SendFailure> {
         libc::ECONNREFUSED if origin != ORIGIN_LOCAL => SendFailure::Refused,
         _ => SendFailure::Other,
     })
-}
-
-fn raw_address(address: SocketAddr) -> (RawAddress, usize) {
-    match address {
-        SocketAddr::V4(address) => {
-            let v4 = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            (RawAddress { v4 }, size_of::<libc::sockaddr_in>())
-        }
-        SocketAddr::V6(address) => {
-            let v6 = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
-                sin6_scope_id: address.scope_id(),
-            };
-            (RawAddress { v6 }, size_of::<libc::sockaddr_in6>())
-        }
-    }
-}
-
-fn socket_address(raw: &RawAddress) -> Option<SocketAddr> {
-    // SAFETY: every bit pattern is a value of both views, and both begin with the family.
-    let (v4, v6) = unsafe { (raw.v4, raw.v6) };
-    match libc::c_int::from(v4.sin_family) {
-        libc::AF_INET => {
-            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
-        }
-        _ => None,
-    }
 }
 
 const_assert!(align_of::<ControlData>() >= align_of::<libc::cmsghdr>());
