@@ -1,4 +1,4 @@
-//! Peers that most packets are exchanged with have sockets of their own: nobody else notices, and what stands on the wire is right.
+//! Peers that most packets are exchanged with have sockets of their own: others do not notice, and what stands on the wire is right.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::thread::sleep;
@@ -204,7 +204,7 @@ fn a_regular_peer_that_falls_silent_while_another_sends_costs_nothing_in_the_end
 
 /// The address is shared for a moment, with ourselves: no other process gets a socket there.
 #[test]
-fn nobody_else_gets_a_socket_at_the_address_of_a_link() {
+fn no_other_process_gets_a_socket_at_the_address_of_a_link() {
     let [mut near, mut far] = [loopback(), loopback()].map(Station::new);
     near.send(&mut far, 0..MANY);
     assert!(near.link.regular_peers().1.is_some() && far.link.regular_peers().0.is_some());
@@ -338,7 +338,7 @@ fn what_is_not_sent_for_an_error_before_is_sent_as_it_was() {
     let own = far.link.own();
     assert_eq!(near.link.regular_peers().1, Some(own));
     drop(far);
-    // Nobody has the port, and its host says so.
+    // No process has the port, and its host says so.
     near.transmit(own, 0);
     let mut far = Station::new(at(&own.ip().to_string(), None).expect("it is free again"));
     near.transmit(own, 1);

@@ -2,7 +2,7 @@
 //! kernel gathers trains (UDP GRO), and several messages are read at once.
 //!
 //! The quickest call has no word about a packet but its length. So the kernel must gather no trains then, and the packets must be of
-//! class 0, which nobody on the way marks (RFC 3168); now and then one is looked at for that.
+//! class 0, which no router marks (RFC 3168); now and then one is looked at for that.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ const UNSEEN: u32 = 64;
 pub(super) struct RegularSource {
     socket: KernelSocket,
     peer: SocketAddr,
-    reading: Reading,
+    reading: ReadBy,
     /// How much speaks for another way of reading.
     streak: u32,
     /// Packets of which the kernel has said nothing.
@@ -34,7 +34,7 @@ pub(super) struct RegularSource {
 
 /// What a look takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reading {
+enum ReadBy {
     /// Trains of packets, several at once.
     Trains,
     /// One packet.
@@ -43,7 +43,7 @@ enum Reading {
 
 impl RegularSource {
     pub(super) const fn new(socket: KernelSocket, peer: SocketAddr) -> Self {
-        Self { socket, peer, reading: Reading::Trains, streak: 0, unseen: 0, is_busy: false }
+        Self { socket, peer, reading: ReadBy::Trains, streak: 0, unseen: 0, is_busy: false }
     }
 
     pub(super) const fn peer(&self) -> SocketAddr {
@@ -60,7 +60,7 @@ impl RegularSource {
         &mut self,
         mut room: impl Iterator<Item = &'a mut [u8]>,
     ) -> io::Result<ArrayVec<RxMessage, MESSAGES>> {
-        if self.reading == Reading::Packets && self.unseen < UNSEEN {
+        if self.reading == ReadBy::Packets && self.unseen < UNSEEN {
             let received = room.next().map_or(Ok(0), |buffer| self.socket.receive_packet(buffer));
             self.note_packet(received.is_ok());
             let len = received?;
@@ -92,9 +92,9 @@ impl RegularSource {
         let is_alone = !self.is_busy && messages.len() == 1 && messages.iter().all(is_packet);
         (self.is_busy, self.unseen) = (true, 0);
         match self.reading {
-            Reading::Packets if messages.iter().all(is_packet) => {}
-            Reading::Packets => self.read_trains(),
-            Reading::Trains => {
+            ReadBy::Packets if messages.iter().all(is_packet) => {}
+            ReadBy::Packets => self.read_trains(),
+            ReadBy::Trains => {
                 self.streak = if is_alone { self.streak + 1 } else { self.streak.saturating_sub(NOT_ALONE) };
                 if self.streak == ALONE {
                     self.read_packets();
@@ -107,7 +107,7 @@ impl RegularSource {
     #[cold]
     fn read_packets(&mut self) {
         self.streak = 0;
-        self.reading = Reading::Packets;
+        self.reading = ReadBy::Packets;
         if self.socket.set_gro(false).is_err() || self.socket.has_message() {
             self.read_trains();
         }
@@ -118,6 +118,6 @@ impl RegularSource {
         self.streak = 0;
         // Without trains it is still right, if not as quick.
         let _ = self.socket.set_gro(true);
-        self.reading = Reading::Trains;
+        self.reading = ReadBy::Trains;
     }
 }

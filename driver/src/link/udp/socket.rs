@@ -33,7 +33,7 @@ const BUFFER: libc::c_int = 8 << 20;
 pub(super) struct KernelSocket {
     inner: UdpSocket,
     local: SocketAddr,
-    /// What it sends goes to its peer: the kernel keeps the way, and is not told where to.
+    /// What it sends goes to its peer: the kernel keeps the way, and needs no address.
     is_connected: bool,
     /// One call may send a train of packets (UDP GSO), and receive one (UDP GRO).
     offload: Offload,
@@ -127,7 +127,7 @@ impl KernelSocket {
         socket.share_port(true)?;
         beside.share_port(true)?;
         let bound = net::bind(&socket.inner, &beside.local);
-        // Nobody else gets a socket there: the kernel asks for this only as an address is taken.
+        // No other process gets a socket there: the kernel looks at this only as an address is taken.
         beside.share_port(false)?;
         socket.share_port(false)?;
         bound?;
