@@ -66,6 +66,8 @@ unsafe extern "C" {
     pub fn roci_eth_tx_burst(port: u16, queue: u16, pkts: *mut *mut rte_mbuf, count: u16) -> u16;
     /// `rte_pktmbuf_alloc`.
     pub fn roci_pktmbuf_alloc(pool: *mut rte_mempool) -> *mut rte_mbuf;
+    /// `rte_pktmbuf_alloc_bulk`: all or none, and 0 where it is all.
+    pub fn roci_pktmbuf_alloc_bulk(pool: *mut rte_mempool, mbufs: *mut *mut rte_mbuf, count: c_uint) -> c_int;
     /// `rte_pktmbuf_free`.
     pub fn roci_pktmbuf_free(mbuf: *mut rte_mbuf);
     /// Copies `len` bytes from `offset` of a chained packet into `to`, unless they lie in one piece, whose address it

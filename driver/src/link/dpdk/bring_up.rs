@@ -14,6 +14,7 @@ use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
 use super::limits::{PORTS_MAX, RingSize};
+use super::mbuf::SpareMbufs;
 use super::pool::{self, MbufPool, PoolShare};
 use super::port::{DpdkLink, LinkFacts, LinkPool};
 use super::queues::PortQueue;
@@ -285,6 +286,7 @@ impl DpdkLink {
             port: facts.port,
             share: Share::of(queue, queues),
             claim: None,
+            spare: SpareMbufs::new(),
             pool: LinkPool { buffers: pool, place: None, lasting: None, thread: ThreadMark::current() },
             clock,
             facts: LinkFacts {

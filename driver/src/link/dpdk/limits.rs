@@ -36,5 +36,7 @@ impl RingSize {
 }
 /// Head, payload and tail of a frame whose payload stays where it is; a payload of 8 KiB may touch three pages.
 pub const SEGMENTS: u16 = 5;
+/// Packet buffers that a link takes from its pool at once, for its next frames.
+pub(super) const AHEAD: usize = 32;
 /// Frames queued and not yet taken by the device.
 pub(super) const TX_QUEUE: usize = 64;

@@ -3,6 +3,10 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
+use arrayvec::ArrayVec;
+
+use super::limits::AHEAD;
+
 /// A received packet buffer; dropping it returns it to its pool.
 pub struct Mbuf(NonNull<dpdk_sys::rte_mbuf>);
 
@@ -69,14 +73,84 @@ pub(super) unsafe fn allocate<'a>(
     len: usize,
 ) -> Option<(NonNull<dpdk_sys::rte_mbuf>, &'a mut [u8])> {
     // SAFETY: the caller says that the pool is there; a null result is handled.
-    let mut mbuf = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr()) })?;
+    let mbuf = NonNull::new(unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr()) })?;
     // SAFETY: the buffer is fresh and ours.
+    Some(unsafe { with_length(mbuf, len) })
+}
+
+/// Packet buffers that are taken from a pool at once, so that most frames need no call of DPDK for theirs.
+pub(super) struct SpareMbufs(ArrayVec<Mbuf, AHEAD>);
+
+impl SpareMbufs {
+    pub(super) const fn new() -> Self {
+        Self(ArrayVec::new_const())
+    }
+
+    /// The same as [`allocate`].
+    ///
+    /// # Safety
+    /// The pool is there, and always the same.
+    ///
+    /// # Panics
+    /// Its buffers are shorter.
+    #[inline]
+    pub(super) unsafe fn allocate<'a>(
+        &mut self,
+        pool: NonNull<dpdk_sys::rte_mempool>,
+        len: usize,
+    ) -> Option<(NonNull<dpdk_sys::rte_mbuf>, &'a mut [u8])> {
+        if self.0.is_empty() {
+            // SAFETY: the caller says that the pool is there.
+            unsafe { self.refill(pool) };
+        }
+        let mbuf = self.0.pop()?.into_raw();
+        // SAFETY: the buffer is fresh and ours.
+        Some(unsafe { with_length(mbuf, len) })
+    }
+
+    /// Takes as many as there is room for, or one where there are not so many.
+    ///
+    /// # Safety
+    /// The pool is there.
+    #[inline(never)]
+    unsafe fn refill(&mut self, pool: NonNull<dpdk_sys::rte_mempool>) {
+        debug_assert!(self.0.is_empty());
+        let mut mbufs = [std::ptr::null_mut(); AHEAD];
+        // SAFETY: the pool is there, and `mbufs` has room for so many.
+        let status = unsafe { dpdk_sys::roci_pktmbuf_alloc_bulk(pool.as_ptr(), mbufs.as_mut_ptr(), AHEAD as u32) };
+        if status != 0 {
+            // SAFETY: the pool is there.
+            mbufs[0] = unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr()) };
+        }
+        // SAFETY: those that are not null are fresh, and have no other owner.
+        self.0.extend(mbufs.into_iter().filter_map(NonNull::new).map(|mbuf| unsafe { Mbuf::from_raw(mbuf) }));
+    }
+
+    /// Gives all of them back to the pool.
+    pub(super) fn give_back(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A fresh packet buffer as one of `len` bytes, and these.
+///
+/// # Safety
+/// It has one segment, and no other owner.
+///
+/// # Panics
+/// It is shorter.
+#[inline]
+unsafe fn with_length<'a>(
+    mut mbuf: NonNull<dpdk_sys::rte_mbuf>,
+    len: usize,
+) -> (NonNull<dpdk_sys::rte_mbuf>, &'a mut [u8]) {
+    // SAFETY: the buffer is the caller's.
     let fields = unsafe { mbuf.as_mut() };
     assert!(len <= usize::from(fields.buf_len - fields.data_off), "the pool's buffers hold the longest frame");
     (fields.data_len, fields.pkt_len) = (len as u16, len as u32);
     // SAFETY: it has one segment of `len` bytes, to which no other reference exists. They are plain bytes of a mapping that DPDK
     // zeroed or that earlier packets wrote, so they are initialised.
-    Some((mbuf, unsafe { segment(mbuf, 0) }))
+    (mbuf, unsafe { segment(mbuf, 0) })
 }
 
 /// The bytes of a segment of a frame, counted from 0.

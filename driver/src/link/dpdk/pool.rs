@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::device::JUMBO_FRAME;
 use super::eal::{Eal, ThreadMark, describe, last_errno};
 use super::error::PortError;
-use super::limits::{RingSize, SEGMENTS, TX_QUEUE};
+use super::limits::{AHEAD, RingSize, SEGMENTS, TX_QUEUE};
 use super::queues::HANDOVER;
 use crate::link::BURST;
 
@@ -28,10 +28,10 @@ const fn cached(ring: RingSize) -> u32 {
 }
 
 /// Packet buffers of a call with so many ports. Each port has those of both its rings (each segment of a frame takes a descriptor),
-/// of one burst, and of the transmit queue, whose frames may be of several segments. Beside these there is what a batch holds, and
+/// of one burst, of the transmit queue, whose frames may be of several segments, and those for its next frames. Beside these there is what a batch holds, and
 /// two caches: that of the thread that opened the ports, and that of the one that started DPDK, which the ports may move to.
 const fn buffers_of(ports: usize, ring: RingSize) -> u32 {
-    let of_port = 2 * ring.descriptors() as u32 + (BURST + SEGMENTS as usize * TX_QUEUE) as u32;
+    let of_port = 2 * ring.descriptors() as u32 + (BURST + SEGMENTS as usize * TX_QUEUE + AHEAD) as u32;
     2 * cached(ring) + BURST as u32 + of_port * ports as u32
 }
 

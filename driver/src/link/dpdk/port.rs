@@ -15,7 +15,7 @@ use super::eal::{self, Setup, ThreadMark};
 use super::gate::Gate;
 use super::idle::{self, IdlePort};
 use super::limits::TX_QUEUE;
-use super::mbuf::{Mbuf, allocate, frame_len, segment};
+use super::mbuf::{Mbuf, SpareMbufs, frame_len, segment};
 use super::pool::PoolShare;
 use super::queues::{PortQueue, is_without_udp_checksum};
 use super::station::InterfaceClaim;
@@ -36,6 +36,7 @@ pub struct DpdkLink {
     /// This link's queue, where several share the port.
     pub(super) claim: Option<PortQueue>,
     pub(super) pool: LinkPool,
+    pub(super) spare: SpareMbufs,
     pub(super) clock: TscClock,
     pub(super) facts: LinkFacts,
     pub(super) watch: LinkWatch,
@@ -262,7 +263,7 @@ impl Link for DpdkLink {
         assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
         // SAFETY: `pool.place` keeps the pool.
-        let Some((mbuf, frame)) = (unsafe { allocate(self.pool.buffers, len) }) else {
+        let Some((mbuf, frame)) = (unsafe { self.spare.allocate(self.pool.buffers, len) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
         };
@@ -388,6 +389,8 @@ impl Drop for DpdkLink {
         self.flush();
         self.watch.state = LinkState::Down;
         self.discard_queued();
+        // The pool is looked at, whether all are there.
+        self.spare.give_back();
         if self.share != Share::WHOLE {
             // The port is not this link's: the last claim to it that is dropped closes it.
             return drop(self.claim.take());
