@@ -103,6 +103,14 @@ impl<L: Link> Engine<L> {
         std::mem::replace(&mut self.ports[index], port).link
     }
 
+    /// Has a poll take no more frames from each port that there is now, where its link can ([`Link::receive_at_most`]): less is delivered before
+    /// the application posts its next receives.
+    pub fn receive_at_most(&mut self, frames: usize) {
+        for port in &mut self.ports {
+            port.link.receive_at_most(frames);
+        }
+    }
+
     fn push_port(&mut self, link: L, config: PortConfig) -> usize {
         let port = self.make_port(link, config);
         self.ports.push(port);

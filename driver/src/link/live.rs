@@ -196,6 +196,10 @@ impl Link for AnyLink {
         forward!(self, link => link.receives_by_system_call())
     }
 
+    fn receive_at_most(&mut self, frames: usize) {
+        forward!(self, link => link.receive_at_most(frames));
+    }
+
     fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
         forward!(self, link => link.shorten_packets(now, bytes));
     }

@@ -254,6 +254,12 @@ pub trait Link {
         None
     }
 
+    /// From here on [`Link::receive`] should append no more frames at a time: what is done with them is much more than what it takes to
+    /// look for others.
+    fn receive_at_most(&mut self, frames: usize) {
+        let _ = frames;
+    }
+
     /// Appends the frames that have arrived to `batch`, as many as fit.
     fn receive(&mut self, batch: &mut Batch<Self::Frame>);
 
@@ -347,6 +353,10 @@ macro_rules! same_as_inner_link {
 
         fn receives_by_system_call(&self) -> bool {
             self.inner.receives_by_system_call()
+        }
+
+        fn receive_at_most(&mut self, frames: usize) {
+            self.inner.receive_at_most(frames);
         }
 
         fn shorten_packets(&mut self, now: Nanos, bytes: usize) {

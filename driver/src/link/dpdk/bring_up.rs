@@ -22,7 +22,7 @@ use super::station::InterfaceClaim;
 use super::train::Train;
 use super::watch::LinkWatch;
 use super::zero_copy::ZeroCopy;
-use crate::link::{LinkState, LinkStats, Share};
+use crate::link::{BURST, LinkState, LinkStats, Share};
 
 /// How long a client waits before it asks again for a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(5);
@@ -287,6 +287,7 @@ impl DpdkLink {
             share: Share::of(queue, queues),
             claim: None,
             spare: SpareMbufs::new(),
+            burst: BURST as u16,
             pool: LinkPool { buffers: pool, place: None, lasting: None, thread: ThreadMark::current() },
             clock,
             facts: LinkFacts {

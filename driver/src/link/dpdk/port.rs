@@ -42,6 +42,8 @@ pub struct DpdkLink {
     pub(super) watch: LinkWatch,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) train: Train,
+    /// Frames that are received at a time.
+    pub(super) burst: u16,
     pub(super) gate: Option<Gate>,
     /// Dropped after the port is closed.
     pub(super) zero_copy: ZeroCopy,
@@ -233,6 +235,10 @@ impl Link for DpdkLink {
         self.claim.as_ref().is_none_or(PortQueue::is_steward)
     }
 
+    fn receive_at_most(&mut self, frames: usize) {
+        self.burst = frames.clamp(1, BURST) as u16;
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut Batch<Mbuf>) {
         self.train.look();
@@ -244,7 +250,7 @@ impl Link for DpdkLink {
             return self.with_claim(|link, claim| link.receive_shared(claim, batch));
         }
         let mut frames = [std::ptr::null_mut(); BURST];
-        let room = (BURST - batch.len()) as u16;
+        let room = self.burst.min((BURST - batch.len()) as u16);
         let count = gated(self.gate.as_ref(), || {
             // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, no disconnect can
             // run within the gate's burst, and `frames` holds at least `room` pointers.
@@ -482,6 +488,19 @@ mod tests {
                 self.ends[0].flush();
             }
             payloads
+        }
+    }
+
+    #[test]
+    fn no_more_frames_come_at_a_time_than_were_asked_for() {
+        let arena = Arena::new(1 << 20).expect("memory");
+        let payload = arena.buffer(LEN).expect("room");
+        let mut jam = Jam::of(&payload, arena.clone());
+        for most in [1, 8, 0, 1000] {
+            jam.ends[1].receive_at_most(most);
+            let mut batch = Batch::new();
+            jam.ends[1].receive(&mut batch);
+            assert_eq!(batch.len(), most.clamp(1, BURST), "at most {most}");
         }
     }
 
