@@ -44,7 +44,6 @@ use roci_protocol::Histogram;
 use self::by_message::AwaitedReplies;
 use self::ready::Ready;
 use self::receive_buffers::ReceiveBuffers;
-use self::receive_pace::ReceivePace;
 use self::regions::OpenRegions;
 use self::stats::WorkerStats;
 use self::terms::LocalTerms;
@@ -60,7 +59,6 @@ pub(crate) struct Core<L: Link> {
     pub(crate) regions: OpenRegions,
     pub(crate) cq: CompletionQueue,
     pub(crate) receives: ReceiveBuffers,
-    pub(crate) receive_pace: ReceivePace,
     pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) ready: Ready,
     /// Transfers that have left by message.
@@ -75,7 +73,6 @@ pub(crate) struct Core<L: Link> {
 pub(crate) struct OwnCore {
     pub(crate) cq: CompletionQueue,
     pub(crate) receives: ReceiveBuffers,
-    pub(crate) receive_pace: ReceivePace,
     pub(crate) unexpected_budget: UnexpectedBudget,
     pub(crate) ready: Ready,
     pub(crate) awaited: AwaitedReplies,
@@ -87,24 +84,12 @@ pub(crate) struct OwnCore {
 impl<L: Link> Core<L> {
     /// Exchanges what one endpoint has for what another has. Sinks take what is the new one's from here on.
     pub(crate) fn exchange(&mut self, own: &mut OwnCore) {
-        let Self {
-            engine,
-            cq,
-            receives,
-            receive_pace,
-            unexpected_budget,
-            ready,
-            awaited,
-            terms,
-            stats,
-            message_sizes,
-            ..
-        } = self;
+        let Self { engine, cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes, .. } = self;
         engine.offer_to_sinks(*cq, false);
         engine.offer_to_sinks(own.cq, true);
         mem::swap(cq, &mut own.cq);
+        receives.pace.hand_over(&own.receives.pace, engine);
         mem::swap(receives, &mut own.receives);
-        receive_pace.exchange(&mut own.receive_pace, engine);
         mem::swap(unexpected_budget, &mut own.unexpected_budget);
         mem::swap(ready, &mut own.ready);
         mem::swap(awaited, &mut own.awaited);

@@ -11,6 +11,7 @@ use super::no_connection::NoReceives;
 use super::peer::Peer;
 use super::peer_id::PeerId;
 use super::peers::Peers;
+use super::receive_pace::ReceivePace;
 use super::tx::name_of;
 use super::vbuf::Pool;
 use crate::receive_queues::{Kind, ReceiveQueues};
@@ -22,6 +23,7 @@ const LEAST_CREDITS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     pub(crate) queues: ReceiveQueues,
+    pub(crate) pace: ReceivePace,
     /// Their buffers, by lane.
     pub(crate) pools: Vec<Pool>,
     /// By lane; none where each peer has its own.
@@ -53,7 +55,7 @@ impl ReceiveBuffers {
     /// Receives as these queues have them; of each that is shared, its queue.
     pub(crate) fn new(queues: ReceiveQueues, pools: Vec<Pool>, shared: Vec<Option<SharedReceiveBuffers>>) -> Self {
         assert!(pools.len() == queues.len() && shared.len() == queues.len(), "one of each for each lane");
-        Self { queues, pools, shared, are_missing: false }
+        Self { queues, pace: ReceivePace::new(), pools, shared, are_missing: false }
     }
 
     /// Whether all peers share the receives of a lane.

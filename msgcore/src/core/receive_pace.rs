@@ -39,16 +39,16 @@ impl ReceivePace {
         }
     }
 
-    /// Exchanges one endpoint's pace for another's.
-    pub(crate) fn exchange<L: Link>(&mut self, other: &mut Self, engine: &mut Engine<L>) {
+    /// Another endpoint of the domain has the engine from here on.
+    pub(crate) fn hand_over<L: Link>(&self, other: &Self, engine: &mut Engine<L>) {
         if self.frames != other.frames {
             engine.receive_at_most(other.frames);
         }
-        std::mem::swap(self, other);
     }
 
     #[inline]
     fn set<L: Link>(&mut self, frames: usize, engine: &mut Engine<L>) {
+        debug_assert!((FEW..=BURST).contains(&frames));
         if self.frames != frames {
             self.frames = frames;
             engine.receive_at_most(frames);

@@ -21,7 +21,6 @@ use crate::core::peer::PeerId;
 use crate::core::peers::Peers;
 use crate::core::ready::Ready;
 use crate::core::receive_buffers::{ReceiveBuffers, SharedReceiveBuffers};
-use crate::core::receive_pace::ReceivePace;
 use crate::core::regions::OpenRegions;
 use crate::core::stats::WorkerStats;
 use crate::core::terms::{LocalTerms, NO_RANK};
@@ -111,8 +110,7 @@ impl<L: Link> Endpoint<L> {
         let Parts { mut engine, pd, identity } = parts;
         let state = ParkedEndpoint::open(config, &mut engine, identity, None).map_err(|(why, _)| why)?;
         let ParkedEndpoint { core: own, peers, services, wireup, keepalive, events, leaving } = state;
-        let OwnCore { cq, receives, receive_pace, unexpected_budget, ready, awaited, terms, stats, message_sizes } =
-            own;
+        let OwnCore { cq, receives, unexpected_budget, ready, awaited, terms, stats, message_sizes } = own;
         let core = Core {
             engine,
             pd,
@@ -120,7 +118,6 @@ impl<L: Link> Endpoint<L> {
             regions: OpenRegions::new(config.ndreg_entries),
             cq,
             receives,
-            receive_pace,
             unexpected_budget,
             ready,
             awaited,
@@ -194,7 +191,6 @@ impl<L: Link> ParkedEndpoint<L> {
         let core = OwnCore {
             cq,
             receives,
-            receive_pace: ReceivePace::new(),
             unexpected_budget: UnexpectedBudget::new(
                 config.unexpected_limit.min(memory / UNEXPECTED_SHARE),
                 memory / FLOOR_SHARE,

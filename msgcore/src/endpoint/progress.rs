@@ -21,12 +21,12 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn progress(&mut self) -> bool {
         let Self { core, services, peers, .. } = self;
         core.post_packets(peers);
-        let Core { engine, send_pools, ready, stats, receive_pace, .. } = core;
+        let Core { engine, send_pools, ready, stats, receives, .. } = core;
         let Services { tag, rma, .. } = services;
         let mut expected = Expected { peers, send_pools, tag, rma, ready, stats };
         let mut happened = engine.poll_into(&mut expected) > 0;
         if happened {
-            receive_pace.note_poll(stats.rx_unexpected, engine);
+            receives.pace.note_poll(stats.rx_unexpected, engine);
         }
         if ready.are_to_go_on() {
             self.go_on_with_all();

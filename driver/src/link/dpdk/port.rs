@@ -36,14 +36,11 @@ pub struct DpdkLink {
     /// This link's queue, where several share the port.
     pub(super) claim: Option<PortQueue>,
     pub(super) pool: LinkPool,
-    pub(super) spare: SpareMbufs,
     pub(super) clock: TscClock,
     pub(super) facts: LinkFacts,
     pub(super) watch: LinkWatch,
     pub(super) tx: ArrayVec<NonNull<dpdk_sys::rte_mbuf>, TX_QUEUE>,
     pub(super) train: Train,
-    /// Frames that are received at a time.
-    pub(super) burst: u16,
     pub(super) gate: Option<Gate>,
     /// Dropped after the port is closed.
     pub(super) zero_copy: ZeroCopy,
@@ -53,6 +50,8 @@ pub struct DpdkLink {
 /// The packet buffers of a link.
 pub(super) struct LinkPool {
     pub(super) buffers: NonNull<dpdk_sys::rte_mempool>,
+    /// Those for the next frames.
+    pub(super) spare: SpareMbufs,
     /// What keeps them; goes after the port is closed. The pools of a port that is shared need nothing.
     pub(super) place: Option<PoolShare>,
     /// What its port is, where it is kept when the link goes.
@@ -93,6 +92,8 @@ impl LinkPool {
 pub(super) struct LinkFacts {
     pub(super) mac: MacAddr,
     pub(super) max_frame: usize,
+    /// Frames that are received at a time.
+    pub(super) burst: u16,
     /// Marks of the device's for frames whose checksums are wrong.
     pub(super) suspicious: u64,
     pub(super) description: Description,
@@ -236,7 +237,7 @@ impl Link for DpdkLink {
     }
 
     fn receive_at_most(&mut self, frames: usize) {
-        self.burst = frames.clamp(1, BURST) as u16;
+        self.facts.burst = frames.clamp(1, BURST) as u16;
     }
 
     #[inline]
@@ -250,7 +251,7 @@ impl Link for DpdkLink {
             return self.with_claim(|link, claim| link.receive_shared(claim, batch));
         }
         let mut frames = [std::ptr::null_mut(); BURST];
-        let room = self.burst.min((BURST - batch.len()) as u16);
+        let room = self.facts.burst.min((BURST - batch.len()) as u16);
         let count = gated(self.gate.as_ref(), || {
             // SAFETY: the port is started, queue 0 is set up, this is the only thread that polls it, no disconnect can
             // run within the gate's burst, and `frames` holds at least `room` pointers.
@@ -269,7 +270,7 @@ impl Link for DpdkLink {
         assert!(len <= self.facts.max_frame, "a frame of {len} bytes on a link that carries {}", self.facts.max_frame);
         self.make_room()?;
         // SAFETY: `pool.place` keeps the pool.
-        let Some((mbuf, frame)) = (unsafe { self.spare.allocate(self.pool.buffers, len) }) else {
+        let Some((mbuf, frame)) = (unsafe { self.pool.spare.allocate(self.pool.buffers, len) }) else {
             self.stats.tx_full += 1;
             return Err(Full);
         };
@@ -396,7 +397,7 @@ impl Drop for DpdkLink {
         self.watch.state = LinkState::Down;
         self.discard_queued();
         // The pool is looked at, whether all are there.
-        self.spare.give_back();
+        self.pool.spare.give_back();
         if self.share != Share::WHOLE {
             // The port is not this link's: the last claim to it that is dropped closes it.
             return drop(self.claim.take());

@@ -37,7 +37,7 @@ impl DpdkLink {
     /// Receives at a queue, and hands over what is for others.
     fn sort_burst(&mut self, claim: &PortQueue, queue: u16, batch: &mut Batch<Mbuf>) {
         let mut frames = [std::ptr::null_mut(); BURST];
-        let room = self.burst.min((BURST - batch.len()) as u16);
+        let room = self.facts.burst.min((BURST - batch.len()) as u16);
         if room == 0 {
             return;
         }
