@@ -177,13 +177,13 @@ pub fn launch(job: &JobSpec, complain: impl Fn(&str)) -> Result<ExitCode, Launch
     };
     if let Err(failure) = started {
         hosts.signal(Signal::KILL);
-        hosts.finish(&events);
+        hosts.finish(&events, &complain);
         let LaunchError::Interrupted(signal) = failure else { return Err(failure) };
         complain(&failure.to_string());
         return Ok(ExitCode::from((128 + signal).clamp(0, 255) as u8));
     }
-    let code = supervise(&board, job, &mut hosts, &events, complain);
-    hosts.finish(&events);
+    let code = supervise(&board, job, &mut hosts, &events, &complain);
+    hosts.finish(&events, &complain);
     Ok(code)
 }
 

@@ -136,12 +136,24 @@ impl Hosts {
     }
 
     /// Ends what the ranks have left behind, and passes on what they have said last, unless a signal interrupts that.
-    pub(super) fn finish(self, events: &Receiver<LaunchEvent>) {
-        let is_interrupted =
-            || events.try_iter().any(|event| matches!(event, LaunchEvent::Signal(signal) if is_fatal(signal)));
+    pub(super) fn finish(self, events: &Receiver<LaunchEvent>, complain: &impl Fn(&str)) {
         for host in self.remote {
-            host.finish(self.exit_timeout.max(AGAIN), is_interrupted);
+            host.finish(self.exit_timeout.max(AGAIN), || is_interrupted(events, complain));
         }
         self.here.finish();
+        is_interrupted(events, complain);
     }
+}
+
+/// Returns whether a signal to end the job has come, and says what went wrong with output that comes behind the end of its rank.
+fn is_interrupted(events: &Receiver<LaunchEvent>, complain: &impl Fn(&str)) -> bool {
+    let mut is_interrupted = false;
+    for event in events.try_iter() {
+        match event {
+            LaunchEvent::Trouble(text) => complain(&text),
+            LaunchEvent::Signal(signal) => is_interrupted |= is_fatal(signal),
+            LaunchEvent::Ended { .. } | LaunchEvent::Started { .. } | LaunchEvent::NotStarted { .. } => {}
+        }
+    }
+    is_interrupted
 }
