@@ -103,8 +103,8 @@ impl<L: Link> Engine<L> {
         std::mem::replace(&mut self.ports[index], port).link
     }
 
-    /// Has a poll take no more frames from each port that there is now, where its link can ([`Link::receive_at_most`]): less is delivered before
-    /// the application posts its next receives.
+    /// Has a poll take no more frames from each port that there is now, where its link can ([`Link::receive_at_most`]): less is
+    /// delivered before the application posts its next receives.
     pub fn receive_at_most(&mut self, frames: usize) {
         for port in &mut self.ports {
             port.link.receive_at_most(frames);

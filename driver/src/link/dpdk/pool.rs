@@ -27,9 +27,10 @@ const fn cached(ring: RingSize) -> u32 {
     ring.cache() * 3 / 2
 }
 
-/// Packet buffers of a call with so many ports. Each port has those of both its rings (each segment of a frame takes a descriptor),
-/// of one burst, of the transmit queue, whose frames may be of several segments, and those for its next frames. Beside these there is what a batch holds, and
-/// two caches: that of the thread that opened the ports, and that of the one that started DPDK, which the ports may move to.
+/// Packet buffers of a call with so many ports. Each port has those of both its rings (each segment of a frame takes a
+/// descriptor), of one burst, of the transmit queue, whose frames may be of several segments, and those for its next frames.
+/// Beside these there is what a batch holds, and two caches: that of the thread that opened the ports, and that of the one that
+/// started DPDK, which the ports may move to.
 const fn buffers_of(ports: usize, ring: RingSize) -> u32 {
     let of_port = 2 * ring.descriptors() as u32 + (BURST + SEGMENTS as usize * TX_QUEUE + AHEAD) as u32;
     2 * cached(ring) + BURST as u32 + of_port * ports as u32

@@ -4,20 +4,20 @@
 //! down to UDP are made up here for what arrives, and cut off from what is sent. Stations are ports ([`station`]).
 //!
 //! # What the kernel chooses
-//! - The IPv4 identification, which the ICRC covers and a socket does not show: see [`roci_protocol::wire::identification`]. What is sent has
-//!   0, and in a train the packet's place in it; from a connected socket it counts up. Where a train arrives as it was sent, or a packet alone, that is what the ICRC is
-//!   checked with, whole. Where it is wrong then, [`Link::hides_identification`] lets the engine ask which identification it is right
-//!   for.
+//! - The IPv4 identification, which the ICRC covers and a socket does not show: see [`roci_protocol::wire::identification`]. What
+//!   is sent has 0, and in a train the packet's place in it; from a connected socket it counts up. Where a train arrives as it
+//!   was sent, or a packet alone, that is what the ICRC is checked with, whole. Where it is wrong then,
+//!   [`Link::hides_identification`] lets the engine ask which identification it is right for.
 //! - The source port, which is the sending socket's: frames are made with it ([`Link::source_port`]). It is entropy, as RoCEv2 wants it,
 //!   but the same for all connections of a link.
 //! - The hop limit, the flow label and both checksums, which the ICRC does not cover.
 //!
 //! # Ports
-//! A link has port 4791 where it is free at its address, and a second socket to send from. The peer that most comes from, and the one that most
-//! goes to, have connected sockets beside these (`rx_sockets`, `tx_sockets`). The processes beside it at the same address have ports of their own: they
-//! talk with others of this stack, whose addresses say the port, and not with other RoCEv2 hosts. RDMA-CM looks for a host at port 4791.
-//! So a server takes that port or fails: `UdpAddress { ip, port: Some(ROCE_PORT) }`. Who knows another port reaches it by
-//! [`UnconnectedQp::toward`](crate::UnconnectedQp::toward) and [`station::of_port`].
+//! A link has port 4791 where it is free at its address, and a second socket to send from. The peer that most comes from, and the
+//! one that most goes to, have connected sockets beside these (`rx_sockets`, `tx_sockets`). The processes beside it at the same
+//! address have ports of their own: they talk with others of this stack, whose addresses say the port, and not with other RoCEv2
+//! hosts. RDMA-CM looks for a host at port 4791. So a server takes that port or fails:
+//! `UdpAddress { ip, port: Some(ROCE_PORT) }`. Who knows another port reaches it by [`UnconnectedQp::toward`](crate::UnconnectedQp::toward) and [`station::of_port`].
 //!
 //! # Errors
 //! The kernel reports what became of packets (`IP_RECVERR`). A host whose process is gone says that no socket has the port: the engine

@@ -1,5 +1,5 @@
-//! The socket of the peer that most comes from. While packets come one by one each is read by the quickest call that there is. In streams the
-//! kernel gathers trains (UDP GRO), and several messages are read at once.
+//! The socket of the peer that most comes from. While packets come one by one each is read by the quickest call that there is. In
+//! streams the kernel gathers trains (UDP GRO), and several messages are read at once.
 //!
 //! The quickest call has no word about a packet but its length. So the kernel must gather no trains then, and the packets must be of
 //! class 0, which no router marks (RFC 3168); now and then one is looked at for that.
