@@ -83,11 +83,11 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
 
     #[inline]
     fn transmit(&mut self, headers: &Headers, payload: Payload<'_, Buffer>) -> Result<(), TxError> {
-        let (payload, range, behind) = match payload {
-            Payload::None => (&[][..], None, &[][..]),
-            Payload::Bytes(bytes) => (bytes, None, &[][..]),
+        let (payload, range) = match payload {
+            Payload::None => (&[][..], None),
+            Payload::Bytes(bytes) => (bytes, None),
             Payload::Local { buffer, offset, len } => match buffer.contiguous(offset, len) {
-                Some((piece, range)) => (&piece[range.clone()], piece.attached_range(), &piece[range.end..]),
+                Some((piece, range)) => (payload_at(piece, range), piece.attached_range()),
                 None => return transmit_copy(self.link, self.flow, headers, (buffer, offset..offset + len)),
             },
             Payload::Remote { rkey, va, len } => {
@@ -95,7 +95,7 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
                 let found = self.keys.find(peer, rkey, va, len as u64, Access::REMOTE_READ);
                 let (buffer, range) = found.map_err(|Denied| TxError::Denied)?;
                 match buffer.contiguous(range.start, range.len()) {
-                    Some((piece, range)) => (&piece[range.clone()], piece.attached_range(), &piece[range.end..]),
+                    Some((piece, range)) => (payload_at(piece, range), piece.attached_range()),
                     None => return transmit_copy(self.link, self.flow, headers, (buffer, range)),
                 }
             }
@@ -112,10 +112,6 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
                 flow.emit_around(head, tail, headers, payload);
             });
             return sent.map_err(|Full| TxError::Busy);
-        }
-        if payload.len() >= WORTH_FETCHING {
-            // The next packet's.
-            fetch_ahead(&behind[..behind.len().min(payload.len())]);
         }
         transmit(self.link, flow, headers, payload)
     }
@@ -228,6 +224,16 @@ impl<L: Link, S: Sink> Env for EngineEnv<'_, L, S> {
     fn complete(&mut self, completion: RcCompletion<Buffer>) {
         self.completions.push(self.qp, completion, self.events);
     }
+}
+
+/// The payload at this place of a message. What stands behind it is the next packet's, and is fetched meanwhile.
+#[inline]
+fn payload_at(message: &[u8], range: Range<usize>) -> &[u8] {
+    if range.len() >= WORTH_FETCHING {
+        let next = range.end..(range.end + range.len()).min(message.len());
+        fetch_ahead(&message[next]);
+    }
+    &message[range]
 }
 
 /// Sends a frame with a copy of its payload.

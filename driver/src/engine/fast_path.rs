@@ -7,7 +7,7 @@ use roci_protocol::rc::{Dialect, State, Whole};
 use roci_protocol::wire::inflow::{Recognized, glance, glance_at_sender};
 
 use super::env::{EngineEnv, NamedQueue};
-use super::identifications::IcrcCheck;
+use super::identifications::{IcrcCheck, Identifications};
 use super::poll::{ACK_COALESCE, RxPacket};
 use super::sink::{NoSink, Sink};
 use super::{Engine, scene, settled};
@@ -65,14 +65,14 @@ impl<L: Link> Engine<L> {
         }
         let slot = glance(bytes).and_then(|qpn| self.qps.get_mut(qpn)).filter(|slot| slot.port == port).ok_or(None)?;
         let Recognized { transport, identification } = slot.inflow.recognize(bytes).ok_or(None)?;
-        let is_sealed = slot.flow.is_sealed();
-        let mut check = if is_sealed { IcrcCheck::Right } else { IcrcCheck::LeftOut };
-        if identification != 0 {
-            let sender = glance_at_sender(bytes).ok_or(None)?;
+        let check = if identification != 0 {
             let is_of_this_stack = slot.rc.config().dialect == Dialect::Rocinante;
-            let known = self.ports[port].identifications.as_mut().ok_or(None)?;
-            check = known.check(is_of_this_stack, sender, identification).ok_or(None)?;
-        }
+            check_hidden(&mut self.ports[port].identifications, is_of_this_stack, bytes, identification).ok_or(None)?
+        } else if slot.flow.is_sealed() {
+            IcrcCheck::Right
+        } else {
+            IcrcCheck::LeftOut
+        };
         let mut scene = scene!(self, slot, transport, sink);
         let whole = slot.rc.on_whole(now, transport, &mut scene);
         let Some(whole) = whole else { return Err(Some(RxPacket::recognized(slot, transport, check))) };
@@ -96,4 +96,15 @@ impl<L: Link> Engine<L> {
         }
         Ok(())
     }
+}
+
+/// Judges a frame whose ICRC is right for an identification that it does not show.
+#[inline(never)]
+fn check_hidden(
+    known: &mut Option<Identifications>,
+    is_of_this_stack: bool,
+    bytes: &[u8],
+    identification: u16,
+) -> Option<IcrcCheck> {
+    known.as_mut()?.check(is_of_this_stack, glance_at_sender(bytes)?, identification)
 }
