@@ -1,7 +1,8 @@
 //! How many frames a poll takes.
 //!
-//! The application posts its next receives behind a poll. A poll that takes many frames of short messages brings more of them than there are
-//! receives, and each of the others is stored, and copied again when its receive is posted. So while that happens polls take few.
+//! The application posts its next receives behind a poll. A poll that takes many frames of short messages brings more of them than
+//! there are receives, and each of the others is stored, and copied again when its receive is posted. So while that happens polls
+//! take few.
 
 use roci_driver::Engine;
 use roci_driver::link::{BURST, Link};

@@ -21,13 +21,10 @@ impl<L: Link> Endpoint<L> {
     pub(crate) fn progress(&mut self) -> bool {
         let Self { core, services, peers, .. } = self;
         core.post_packets(peers);
-        let Core { engine, send_pools, ready, stats, receives, .. } = core;
+        let Core { engine, send_pools, ready, stats, .. } = core;
         let Services { tag, rma, .. } = services;
         let mut expected = Expected { peers, send_pools, tag, rma, ready, stats };
         let mut happened = engine.poll_into(&mut expected) > 0;
-        if happened {
-            receives.pace.note_poll(stats.rx_unexpected, engine);
-        }
         if ready.are_to_go_on() {
             self.go_on_with_all();
         }
@@ -39,6 +36,10 @@ impl<L: Link> Endpoint<L> {
         }
         if !self.services.tag.copies.is_empty() {
             happened |= self.copy_from_process();
+        }
+        if happened {
+            let Core { engine, receives, stats, .. } = &mut self.core;
+            receives.pace.note_poll(stats.rx_unexpected, engine);
         }
         self.core.ring_doorbell(&mut self.peers);
         happened

@@ -393,3 +393,28 @@ fn the_ranks_of_a_large_job_share_their_receives() {
     assert_eq!((1..140).map(|peer| world.workers[0].inside().receive_bytes_of(peer)).sum::<usize>(), 0);
     world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
 }
+
+/// The application posts its next receives behind a poll, so a poll that takes less leaves less to be stored.
+#[test]
+fn a_poll_takes_few_frames_while_messages_find_no_receive() {
+    let mut pair = World::pair(&[("coalesce_threshold", "0")]);
+    pair.connect_all();
+    let frames = |pair: &World| pair.workers[1].engine_stats().rx_frames;
+    for (wave, most) in [(0, 32), (1, 4)] {
+        let before = frames(&pair);
+        for mark in 0..16 {
+            let _ = pair.send(0, 7, &pattern(100, mark));
+        }
+        for _ in 0..50 {
+            pair.workers[0].progress();
+        }
+        let mut largest = 0;
+        while frames(&pair) < before + 16 {
+            let before = frames(&pair);
+            pair.workers[1].progress();
+            largest = largest.max(frames(&pair) - before);
+            pair.step();
+        }
+        assert!(largest > 1 && largest <= most, "wave {wave}: {largest} frames in a poll");
+    }
+}

@@ -44,6 +44,8 @@ pub struct SimLink {
     number: usize,
     /// Frames that wait for the doorbell, as they do in a device's queue.
     queued: Vec<Vec<u8>>,
+    /// Frames that are received at a time.
+    burst: usize,
     stats: LinkStats,
 }
 
@@ -104,7 +106,7 @@ impl SimLink {
     }
 
     fn station_at(network: Rc<Network>, clock: &Clock, number: usize) -> Self {
-        Self { clock: clock.clone(), network, number, queued: Vec::new(), stats: LinkStats::default() }
+        Self { clock: clock.clone(), network, number, queued: Vec::new(), burst: BURST, stats: LinkStats::default() }
     }
 
     fn station(&self) -> &SimStation {
@@ -128,9 +130,14 @@ impl Link for SimLink {
         MacAddr([2, 0, 0, 0, hi, lo])
     }
 
+    fn receive_at_most(&mut self, frames: usize) {
+        self.burst = frames;
+    }
+
     fn receive(&mut self, batch: &mut Batch<Vec<u8>>) {
         let now = self.clock.now();
-        while let Some(frame) = (!batch.is_full()).then(|| self.station().take(now)).flatten() {
+        let end = (batch.len() + self.burst).min(BURST);
+        while let Some(frame) = (batch.len() < end).then(|| self.station().take(now)).flatten() {
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += frame.len() as u64;
             batch.push(frame);
