@@ -119,6 +119,8 @@ impl SpareMbufs {
         // SAFETY: the pool is there, and `mbufs` has room for so many.
         let status = unsafe { dpdk_sys::roci_pktmbuf_alloc_bulk(pool.as_ptr(), mbufs.as_mut_ptr(), AHEAD as u32) };
         if status != 0 {
+            // What a call that fails has written there is still the pool's.
+            mbufs = [std::ptr::null_mut(); AHEAD];
             // SAFETY: the pool is there.
             mbufs[0] = unsafe { dpdk_sys::roci_pktmbuf_alloc(pool.as_ptr()) };
         }
