@@ -1,5 +1,6 @@
 //! Tests that change interfaces: each runs once more, in a network namespace and with rights of its own.
 
+use std::io;
 use std::process::Command;
 
 const MARK: &str = "ROCI_TEST_NAMESPACE";
@@ -51,10 +52,10 @@ pub(super) fn cut_trains() {
 }
 
 /// Gives the loopback interface a queue (`tc qdisc`), or takes it away again.
-pub(super) fn set_queue(discipline: Option<&str>) -> Result<(), String> {
+pub(super) fn set_queue(discipline: Option<&str>) -> io::Result<()> {
     let change = if discipline.is_some() { "replace" } else { "del" };
     let mut tc = Command::new("tc");
     tc.args(["qdisc", change, "dev", "lo", "root"]).args(discipline.unwrap_or_default().split_whitespace());
-    let output = tc.output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = tc.output()?;
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(String::from_utf8_lossy(&output.stderr))) }
 }
