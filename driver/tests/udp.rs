@@ -202,17 +202,8 @@ fn an_address_of_another_host_and_a_port_of_entropy_are_refused_by_name() {
     );
 }
 
-/// The peer's process has ended: its host says so, and no timeout is waited for.
-#[test]
-fn a_peer_whose_socket_is_gone_ends_its_connection_at_once() {
-    let patient = QpParams { ack_timeout_ns: 3_600_000_000_000, ack_timeout_max_ns: 3_600_000_000_000, ..params() };
-    let near = loopback();
-    let sends_from = SocketAddr::new(near.own().ip(), near.source_port().expect("it has one"));
-    let [mut ours, theirs] = connected([near, loopback()], [patient.clone(), patient]);
-    drop(theirs);
-    // What strangers send to the port that it sends from leaves room for what its host reports.
-    let stranger = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a socket");
-    (0..20_000).for_each(|_| drop(stranger.send_to(&[0], sends_from)));
+/// Sends to a peer whose socket is gone, and sees that its host has said so.
+fn assert_is_refused(ours: &mut End) {
     let message = ours.buffer(b"anybody there?");
     ours.post(SendWr::send(1, message));
     let until = Instant::now() + PATIENCE;
@@ -225,6 +216,20 @@ fn a_peer_whose_socket_is_gone_ends_its_connection_at_once() {
     };
     assert_eq!(done.status, WcStatus::RetryExcErr);
     assert_eq!(ours.engine.stats().peers_refused, 1);
+}
+
+/// The peer's process has ended: its host says so, and no timeout is waited for.
+#[test]
+fn a_peer_whose_socket_is_gone_ends_its_connection_at_once() {
+    let patient = QpParams { ack_timeout_ns: 3_600_000_000_000, ack_timeout_max_ns: 3_600_000_000_000, ..params() };
+    let near = loopback();
+    let sends_from = SocketAddr::new(near.own().ip(), near.source_port().expect("it has one"));
+    let [mut ours, theirs] = connected([near, loopback()], [patient.clone(), patient]);
+    drop(theirs);
+    // What strangers send to the port that it sends from leaves room for what its host reports.
+    let stranger = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a socket");
+    (0..20_000).for_each(|_| drop(stranger.send_to(&[0], sends_from)));
+    assert_is_refused(&mut ours);
 }
 
 /// Frames of a RoCEv2 host whose IPv4 identification counts up, as `rdma_rxe`'s does: a plain socket shows what a link makes of them.

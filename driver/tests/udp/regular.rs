@@ -11,7 +11,7 @@ use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, Opcode, identification}
 use roci_protocol::{Mtu, Psn, Qpn};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
-use super::{End, PATIENCE, at, connected, has_ipv6, loopback, namespace, params, pattern, wait};
+use super::{End, PATIENCE, assert_is_refused, at, connected, has_ipv6, loopback, namespace, params, pattern, wait};
 
 /// More than make a peer a regular one.
 const MANY: u32 = 1500;
@@ -242,17 +242,7 @@ fn a_regular_peer_whose_socket_is_gone_ends_its_connection_at_once() {
     }
     let [mut ours, theirs] = ends;
     drop(theirs);
-    let message = ours.buffer(b"anybody there?");
-    ours.post(SendWr::send(1, message));
-    let until = Instant::now() + PATIENCE;
-    let done = loop {
-        ours.engine.poll();
-        if let Some(done) = ours.engine.poll_cq(ours.cq) {
-            break done;
-        }
-        assert!(Instant::now() < until, "no error was reported");
-    };
-    assert_eq!((done.status, ours.engine.stats().peers_refused), (WcStatus::RetryExcErr, 1));
+    assert_is_refused(&mut ours);
 }
 
 /// What is too long for the interface takes no number: the count is given up, and found out anew.
