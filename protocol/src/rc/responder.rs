@@ -180,7 +180,7 @@ impl<B> Responder<B> {
         config: &Config,
         env: &mut E,
     ) -> Result<usize, TxError> {
-        let mut headers = Headers::plain(config.bth(response.opcode, response.psn));
+        let mut headers = Headers::plain(config.bth(self.opcode_of(response, config), response.psn));
         headers.ext.aeth = Some(Aeth { syndrome: self.ack_syndrome(config), msn: self.msn });
         let payload = match response.body {
             ResponseBody::Memory(Reth { len: 0, .. }) => Payload::None,
@@ -194,6 +194,19 @@ impl<B> Responder<B> {
         env.transmit(&headers, payload)?;
         self.resources.sent();
         Ok(bytes)
+    }
+
+    /// Between two ends of ours all answers of a READ are MIDDLE, without an AETH, so that they are all of one length: sockets send and
+    /// receive a run of such packets at once. An acknowledgement that is due goes with FIRST or LAST.
+    fn opcode_of(&self, response: &Response, config: &Config) -> Opcode {
+        match response.opcode {
+            Opcode::RcReadResponseFirst | Opcode::RcReadResponseLast
+                if config.dialect == Dialect::Rocinante && self.acknowledgement.owed() != Owed::Ack =>
+            {
+                Opcode::RcReadResponseMiddle
+            }
+            opcode => opcode,
+        }
     }
 
     /// A packet of a SEND or a WRITE was executed.
@@ -341,8 +354,6 @@ impl<B> RcQueuePair<B> {
             Ok(RequestOutcome::Fetched(packets)) => {
                 self.responder.fetched(packets);
                 self.settle_expected(now, env);
-                // Its response acknowledges it and everything before it.
-                self.responder.acknowledgement.sent();
                 true
             }
             Ok(RequestOutcome::NotReady) => {

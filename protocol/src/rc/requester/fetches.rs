@@ -9,11 +9,14 @@ use crate::rc::congestion::Algorithm;
 /// A READ between two ends of ours is sent in parts of an eighth of the window, or of more where fewer READs may be in
 /// flight: so the window, and with it congestion control, bounds its answers, and a lost one holds up little.
 const PART_SHIFT: u32 = 3;
-/// But a part is of so many bytes, if that is half of the window at most; not where delays change the window, because a part waits
-/// until there is room for all of it, and what large ones leave of such a window is idle. The answers to it are a run of packets of one length, between a
-/// first and a last one that are longer, and UDP sockets send and receive such a run at once: with parts of 16 KiB, which
-/// are an eighth of a window of 1-KiB packets, READs were half as fast as WRITEs there. One of 128 KiB was no faster.
-const PART_BYTES: u32 = 64 << 10;
+/// But a part is of so many bytes, if that is no more of the window than [`MOST_OF_WINDOW`]; not where delays change the window, because
+/// a part waits until there is room for all of it, and what large ones leave of such a window is idle. UDP sockets send and receive the
+/// answers to it at once, as a train of packets of one length. With parts of 16 KiB, which are an eighth of a window of 1-KiB packets,
+/// READs were half as fast as WRITEs there. With two of 64 KiB the next one is asked for when all of one has come, and the
+/// answering end is idle meanwhile: a tenth slower.
+const PART_BYTES: u32 = 48 << 10;
+/// Eighths of a window that a part of [`PART_BYTES`] takes at most: then the next one leaves before the last of two is answered.
+const MOST_OF_WINDOW: u32 = 3;
 
 /// A READ or an atomic as it was sent: the PSNs of its answers. A long READ is sent as several between two ends of ours.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +79,7 @@ impl Fetches {
 
     /// How many packets of a window a part of a READ may be.
     pub(super) fn largest_part(&self, window: u32) -> u32 {
-        (window >> self.part_shift).max(self.part_packets.min(window / 2)).max(1)
+        (window >> self.part_shift).max(self.part_packets.min(window / 8 * MOST_OF_WINDOW)).max(1)
     }
 
     /// A READ or an atomic leaves, at its beginning or from its middle on.
@@ -140,16 +143,16 @@ mod tests {
     use crate::Mtu;
 
     #[test]
-    fn a_part_is_of_a_share_of_the_window_or_of_64_kib() {
+    fn a_part_is_of_a_share_of_the_window_or_of_48_kib() {
         let part = |mtu: Mtu, max_rd_atomic: usize, window: u32| {
             Fetches::new(&Config { mtu, max_rd_atomic, ..Config::default() }).largest_part(window)
         };
         let of_delay = Fetches::new(&Config { congestion: Algorithm::Delay, mtu: Mtu::Mtu1024, ..Config::default() });
         assert_eq!([1, 31, 128, 512].map(|window| of_delay.largest_part(window)), [1, 3, 16, 64]);
         let parts = [1, 2, 31, 128, 512, 4096].map(|window| part(Mtu::Mtu1024, 16, window));
-        assert_eq!(parts, [1, 1, 15, 64, 64, 512]);
+        assert_eq!(parts, [1, 1, 9, 48, 64, 512]);
         let parts = [1, 2, 31, 128, 512, 4096].map(|window| part(Mtu::Mtu4096, 16, window));
-        assert_eq!(parts, [1, 1, 15, 16, 64, 512]);
+        assert_eq!(parts, [1, 1, 9, 16, 64, 512]);
         assert_eq!((part(Mtu::Mtu4096, 1, 128), part(Mtu::Mtu4096, 2, 128), part(Mtu::Mtu256, 1, 128)), (128, 64, 128));
     }
 }

@@ -142,9 +142,14 @@ impl Acknowledgement {
     ///
     /// The answer to it is data, and the peer may never have seen it. An acknowledgement with such a PSN would complete the
     /// request without data: Linux's rxe takes it for the answer and reports success.
+    ///
+    /// What is owed goes with the answer, and of a gap nothing is left to be said.
     pub(super) fn fetched(&mut self, expected: Psn) {
         let is_recent = |psn: &Psn| (1..=ACKNOWLEDGEABLE_FOR).contains(&expected.since(*psn));
         self.acknowledgeable = self.acknowledgeable.filter(is_recent);
+        if self.acknowledgeable.is_none() || !matches!(self.owed, Owed::Later | Owed::Ack) {
+            self.sent();
+        }
     }
 
     /// The expected packet has come and was executed.

@@ -158,6 +158,41 @@ fn the_last_response_holds_what_is_left() {
     assert_eq!((lens, qp.stats().tx_read_responses), (vec![MTU, MTU, 3], 3));
 }
 
+/// What a READ of three packets is answered with after so many SENDs that do not ask, and what is said of those afterwards.
+fn answered(dialect: Dialect, sends: u32, asks: bool) -> (Vec<Opcode>, Vec<Opcode>) {
+    let (mut qp, mut script) = (connected(|config| config.dialect = dialect), Script::default());
+    for psn in 500..500 + sends {
+        receive(&mut qp, 1, 1);
+        let mut send = unasked(psn);
+        send.bth.ack_req = asks;
+        feed(&mut qp, &mut script, send, 1);
+    }
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500 + sends, 0, 3 * MTU as u32), 0);
+    qp.pump_responses(0, &mut unlimited(), &mut script).expect("the link takes all");
+    let answers = script.opcodes().iter().map(|&(opcode, _)| opcode).collect();
+    script.sent.clear();
+    qp.hasten_acknowledgement();
+    pump(&mut qp, &mut script);
+    (answers, script.opcodes().iter().map(|&(opcode, _)| opcode).collect())
+}
+
+#[test]
+fn answers_between_two_of_ours_are_of_one_length_but_where_an_acknowledgement_is_due() {
+    const FIRST: Opcode = Opcode::RcReadResponseFirst;
+    const MIDDLE: Opcode = Opcode::RcReadResponseMiddle;
+    const LAST: Opcode = Opcode::RcReadResponseLast;
+    for sends in [0, 1, 15, 16] {
+        assert_eq!(answered(Dialect::Verbs, sends, false), (vec![FIRST, MIDDLE, LAST], vec![]), "{sends} sends");
+    }
+    for sends in [0, 1, 15] {
+        assert_eq!(answered(Dialect::Rocinante, sends, false), (vec![MIDDLE; 3], vec![]), "{sends} sends");
+    }
+    // The answer says how many receives are posted, and so it need not be said once more.
+    for (sends, asks) in [(16, false), (1, true)] {
+        assert_eq!(answered(Dialect::Rocinante, sends, asks), (vec![FIRST, MIDDLE, MIDDLE], vec![]), "{sends} sends");
+    }
+}
+
 #[test]
 fn responses_count_against_the_quantum_with_their_headers_and_their_data() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());

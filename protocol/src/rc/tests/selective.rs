@@ -399,14 +399,14 @@ fn a_long_read_is_asked_for_in_parts_that_fit_the_window() {
     read(&mut qp, 1, 64 * MTU);
     pump(&mut qp, &mut script);
     let lens: Vec<_> = script.sent.iter().filter_map(|(headers, _)| Some(headers.ext.reth?.len / MTU as u32)).collect();
-    assert_eq!((lens.len(), lens.iter().sum::<u32>()), (2, 16));
-    assert_eq!(script.opcodes()[1], (Opcode::RcReadRequest, 108), "half of the window each");
+    assert_eq!((lens.len(), lens.iter().sum::<u32>()), (2, 12));
+    assert_eq!(script.opcodes()[1], (Opcode::RcReadRequest, 106), "three eighths of the window each");
     script.sent.clear();
     for psn in 100..164 {
         feed(&mut qp, &mut script, request(Opcode::RcReadResponseMiddle, psn), MTU);
         pump(&mut qp, &mut script);
     }
-    assert_eq!(script.sent.len(), 6);
+    assert_eq!(script.sent.len(), 9);
     assert_eq!(script.statuses(), [(1, WcStatus::Success)]);
 }
 

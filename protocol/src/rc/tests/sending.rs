@@ -208,12 +208,12 @@ fn a_read_waits_for_room_for_the_answers_to_a_whole_part() {
     send(&mut qp, 1, 7 * MTU);
     read(&mut qp, 2, 16 * MTU);
     pump(&mut qp, &mut script);
-    // A part is eight packets. There is room for nine, then for one, for seven, and for eight.
+    // A part is six packets. There is room for nine, then for three, for five, and for six.
     assert_eq!(script.opcodes()[7..], [(Opcode::RcReadRequest, 107)]);
-    feed(&mut qp, &mut script, answer(105, ACK), 0);
+    feed(&mut qp, &mut script, answer(101, ACK), 0);
     assert_eq!(sent_at(0, &mut qp, &mut script), []);
-    feed(&mut qp, &mut script, answer(106, ACK), 0);
-    assert_eq!(sent_at(0, &mut qp, &mut script), [115]);
+    feed(&mut qp, &mut script, answer(102, ACK), 0);
+    assert_eq!(sent_at(0, &mut qp, &mut script), [113]);
 }
 
 #[test]
@@ -221,11 +221,11 @@ fn a_fence_holds_back_the_beginning_of_a_read_and_not_its_parts() {
     let (mut qp, mut script) = (connected(selective), Script::default());
     read(&mut qp, 1, 1);
     let op = SendOp::Read { remote: Remote { va: 0, rkey: KEY } };
-    let len = 2 * 64 * MTU as u32;
+    let len = 2 * 48 * MTU as u32;
     qp.post_send(SendRequest { op, len, fence: true, ..rejected_send() }).expect("the queue has room");
     assert_eq!(sent_at(0, &mut qp, &mut script), [100]);
     feed(&mut qp, &mut script, request(Opcode::RcReadResponseOnly, 100), 1);
-    assert_eq!(sent_at(0, &mut qp, &mut script), [101, 165]);
+    assert_eq!(sent_at(0, &mut qp, &mut script), [101, 149]);
 }
 
 #[test]
