@@ -1,9 +1,10 @@
-//! CRC-32 of Ethernet over a short packet whose header has bits that count as ones.
+//! CRC-32 of Ethernet over a packet whose header has bits that count as ones.
 //!
 //! A packet of 8 to 256 bytes is covered in one fold of 16 bytes a step (Gopal et al., *Fast CRC Computation for Generic
 //! Polynomials Using PCLMULQDQ Instruction*, Intel 2009), without a copy and without a tail: the register that the packet
 //! begins with is XORed into its first four bytes, and from there on it is zero, so zeros in front of the packet do not count.
-//! Where the processor has no carry-less multiplication, [`crc32fast`] covers it.
+//! Where the processor has no carry-less multiplication, [`crc32fast`] covers it. A longer packet is covered in steps of 64 bytes where the
+//! processor multiplies vectors of that length ([`update_long`]).
 //!
 //! It is a crate of its own because the fold is the one unsafe call that the wire formats need.
 
@@ -13,6 +14,11 @@
 #[allow(unsafe_code)] // functions that ask for processor features
 mod fold;
 pub mod polynomial;
+#[cfg(target_arch = "x86_64")]
+mod processor;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // functions that ask for processor features
+mod wide;
 
 /// The longest packet that [`update_with_ones`] covers.
 pub const MAX: usize = 256;
@@ -42,6 +48,19 @@ pub fn update_front(crc: u32, bytes: &[u8], len: usize, ones: u128) -> u32 {
         return folded;
     }
     update_a_copy(crc, &bytes[..len], ones)
+}
+
+/// The same over more bytes than that; `None` where the processor has no wide vectors to multiply, or where they are few, or no whole
+/// words of four bytes.
+#[inline]
+pub fn update_long(crc: u32, bytes: &[u8], ones: u128) -> Option<u32> {
+    #[cfg(target_arch = "x86_64")]
+    return wide::update(crc, bytes, ones);
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (crc, bytes, ones);
+        None
+    }
 }
 
 /// The same by the library, for any processor and any length.
@@ -83,7 +102,38 @@ mod tests {
         assert!(!can || with_others.into_iter().eq((4..=MAX).step_by(4)));
     }
 
+    /// The library's CRC, with bits of the front that count as ones.
+    fn by_the_library(crc: u32, bytes: &[u8], ones: u128) -> u32 {
+        let (front, rest) = bytes.split_at(FRONT);
+        let mut hasher = crc32fast::Hasher::new_with_initial(update_a_copy(crc, front, ones));
+        hasher.update(rest);
+        hasher.finalize()
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn long_packets_are_folded_where_the_processor_has_wide_vectors() {
+        let can = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq");
+        let is_folded = |len: usize| update_long(0, &[0; 2048][..len], 0).is_some();
+        let folded: Vec<_> = (0..=2048).filter(|&len| is_folded(len)).collect();
+        assert!(if can { folded.into_iter().eq((wide::LEAST..=2048).step_by(4)) } else { folded.is_empty() });
+    }
+
     proptest! {
+        #[test]
+        fn the_wide_fold_is_the_librarys_crc_at_every_length(crc: u32, bytes in prop::array::uniform32(any::<u8>()), ones: u128) {
+            const LONGEST: usize = 9236;
+            let long: Vec<u8> = bytes.iter().cycle().enumerate().map(|(at, byte)| byte ^ (at ^ at >> 8) as u8).take(LONGEST).collect();
+            // All that differ by a block, by a group of blocks, and packets of every MTU.
+            for len in (512..1100).step_by(4).chain([2076, 4108, 4112, 8204, 8220, LONGEST - 64]) {
+                // At any alignment.
+                let bytes = &long[len / 4 % 64..][..len];
+                if let Some(folded) = update_long(crc, bytes, ones) {
+                    prop_assert_eq!(folded, by_the_library(crc, bytes, ones), "{} bytes", len);
+                }
+            }
+        }
+
         #[test]
         fn the_fold_is_the_librarys_crc_at_every_length(crc: u32, bytes in prop::array::uniform32(any::<u8>()), ones: u128) {
             let long: Vec<u8> = bytes.iter().cycle().enumerate().map(|(at, byte)| byte ^ at as u8).take(MAX).collect();

@@ -53,10 +53,13 @@ impl Register {
         crc.to_le_bytes()
     }
 
-    /// Covers a transport packet that is longer than [`roci_crc::MAX`]. The library is quick with whole blocks alone, so the
+    /// Covers a transport packet that is longer than [`roci_crc::MAX`]. Where the library does, it is quick with whole blocks alone, so the
     /// front takes what is too much for them: of a packet that is full, no more than the headers.
     #[inline(never)]
     fn after_blocks(self, packet: &[u8]) -> u32 {
+        if let Some(crc) = roci_crc::update_long(self.0, packet, MASK) {
+            return crc;
+        }
         let beyond = packet.len() % BLOCK;
         let front = if beyond > RESERVED { beyond } else { beyond + SMALL_BLOCK };
         update(roci_crc::update_front(self.0, packet, front, MASK), &packet[front..])
