@@ -103,6 +103,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod attendance;
 mod cm;
 mod cq;
 mod engine;

@@ -10,11 +10,12 @@ use super::post_error::check_kind;
 use super::{Engine, PostError};
 use crate::Refused;
 use crate::address::Address;
+use crate::attendance::Attendance;
 use crate::handles::{CmChannel, CompletionQueue, QueuePair, SharedReceiveQueue};
 use crate::link::Link;
 use crate::mem::{Buffer, PdId};
 use crate::qp::ConnectError;
-use crate::qp::{Attendance, ConnectedQp, QpParams, Reported, UnconnectedQp};
+use crate::qp::{ConnectedQp, QpParams, Reported, UnconnectedQp};
 use crate::wr::SendWr;
 
 impl<L: Link> Engine<L> {
