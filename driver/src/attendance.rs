@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use roci_protocol::Nanos;
+use roci_protocol::rc::Quantum;
 
 /// When the engine looks at a queue pair: at times, and in turns while it is listed.
 #[derive(Debug)]
@@ -12,13 +13,21 @@ pub(crate) struct Attendance {
     is_listed: bool,
     /// It is in the engine's list of acknowledgements that wait.
     is_deferred: bool,
+    /// What it may send in a turn.
+    turn: Quantum,
     /// Bytes by which its last turn was exceeded; none where it is not listed.
     deficit: isize,
 }
 
 impl Attendance {
-    pub(crate) const fn new() -> Self {
-        Self { times: WakeTimes::new(), is_listed: false, is_deferred: false, deficit: 0 }
+    pub(crate) const fn new(turn: Quantum) -> Self {
+        Self { times: WakeTimes::new(), is_listed: false, is_deferred: false, turn, deficit: 0 }
+    }
+
+    /// What it may send in a turn.
+    #[inline]
+    pub(crate) const fn turn(&self) -> Quantum {
+        self.turn
     }
 
     #[inline]

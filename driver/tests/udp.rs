@@ -159,6 +159,35 @@ fn messages_of_every_length_cross_between_two_sockets() {
     }
 }
 
+/// 1 MiB is as many packets of 1 KiB as 17 messages of the kernel's carry, and of 8 KiB as 19. Some more are cut short by the turns of a
+/// poll, and by the parts that the READ is asked for in.
+#[test]
+fn what_answers_a_long_read_leaves_in_full_trains() {
+    const LEN: usize = 1 << 20;
+    if !loopback().offload().0 {
+        eprintln!("SKIPPED: trains: this kernel has no UDP GSO");
+        return;
+    }
+    for (mtu, most) in [(Mtu::Mtu1024, 24), (Mtu::Mtu8192, 24)] {
+        let of_mtu = || QpParams { mtu, ..params() };
+        let mut ends = connected([loopback(), loopback()], [of_mtu(), of_mtu()]);
+        let (pd, source) = (ends[1].pd, ends[1].buffer(&pattern(LEN)));
+        let region =
+            ends[1].engine.register(pd, source, Access::REMOTE_READ).map_err(|_| "a key").expect("a key is free");
+        // After many calls of the kernel each has one message.
+        let mut bursts = 0;
+        for _ in 0..100 {
+            let before = ends[1].engine.link_stats(0).tx_bursts;
+            let room = ends[0].engine.buffer(LEN).expect("memory");
+            ends[0].post(SendWr::read(1, room, region.rkey(), 0));
+            let read = wait(&mut ends, 0);
+            assert!(read.status == WcStatus::Success && read.buffer[..] == pattern(LEN), "{mtu:?}");
+            bursts = ends[1].engine.link_stats(0).tx_bursts - before;
+        }
+        assert!((17..=most).contains(&bursts), "{mtu:?}: {bursts}");
+    }
+}
+
 #[test]
 fn messages_cross_in_ipv6_and_without_icrcs_and_in_either_dialect() {
     let verbs = QpParams { dialect: Dialect::Verbs, ..params() };

@@ -7,6 +7,7 @@ use roci_protocol::rc::{self, RecvRequest, State, WcStatus};
 use roci_protocol::wire::{Flow, Inflow, Ip, MacAddr};
 
 use super::post_error::check_kind;
+use super::turns::turn_of;
 use super::{Engine, PostError};
 use crate::Refused;
 use crate::address::Address;
@@ -97,6 +98,7 @@ impl<L: Link> Engine<L> {
         let link = &self.ports[qp.port].link;
         let hides_identification = link.hides_identification();
         let port = source_port(link, qp.qpn().get(), config.dest_qpn.get());
+        let turn = turn_of(link, config.mtu);
         let flow = Flow::new(self.ports[qp.port].link.mac(), mac, params.tag(qp.vlan), params.header(header), port);
         let flow = if params.icrc { flow } else { flow.unsealed() };
         let mut rc = rc::RcQueuePair::new(rc::Config { pkey: self.ports[qp.port].pkey, ..config });
@@ -115,7 +117,7 @@ impl<L: Link> Engine<L> {
             shared,
             reported: Reported::default(),
             was_seen: false,
-            attendance: Attendance::new(),
+            attendance: Attendance::new(turn),
             cnp_class: params.cnp_traffic_class,
         });
         Ok(qp)

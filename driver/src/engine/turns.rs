@@ -1,6 +1,8 @@
 //! Whose turn it is to send: acknowledgements first, then data of each queue pair in turns.
 
+use roci_protocol::Mtu;
 use roci_protocol::rc::{Quantum, TxError};
+use roci_protocol::wire::{bth, icrc};
 
 use super::Engine;
 use super::full_ports::FullPorts;
@@ -11,6 +13,13 @@ use crate::link::Link;
 /// engine looks again at what came in.
 const TURN_BYTES: isize = 64 << 10;
 const POLL_BYTES: isize = 256 << 10;
+
+/// What a queue pair may send in a turn on a link: about [`TURN_BYTES`], and as many packets as the link sends at once, where it does. A
+/// packet more would leave alone.
+pub(super) fn turn_of(link: &impl Link, mtu: Mtu) -> Quantum {
+    let packets = link.packets_at_once(bth::LEN + mtu.bytes() + icrc::LEN);
+    packets.map_or(Quantum::new(TURN_BYTES), |packets| Quantum::of_packets(packets, mtu))
+}
 
 /// What a listed queue pair wants, once it has acknowledged what it could.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,8 +131,9 @@ impl<L: Link> Engine<L> {
 
     /// One turn: whether the queue pair is done, and what it has sent.
     fn take_turn(&mut self, qp: QueuePair) -> Option<(Result<bool, TxError>, isize)> {
-        let deficit = self.qps.get(qp.0)?.attendance.deficit();
-        let mut quantum = Quantum::new(TURN_BYTES - deficit);
+        let attendance = &self.qps.get(qp.0)?.attendance;
+        let (turn, deficit) = (attendance.turn().left(), attendance.deficit());
+        let mut quantum = Quantum::new(turn - deficit);
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
             // Neither what is fetched from here nor what is sent from here waits for all of the other.
@@ -143,11 +153,11 @@ impl<L: Link> Engine<L> {
         let slot = self.qps.get_mut(qp.0)?;
         slot.attendance.end_turn(match outcome {
             // The turn is interrupted, and what is left of it comes first.
-            Some(Err(_)) => TURN_BYTES - quantum.left(),
+            Some(Err(_)) => turn - quantum.left(),
             // A packet may exceed the turn: that much is missing from the next one.
             _ => (-quantum.left()).max(0),
         });
-        Some((outcome?, TURN_BYTES - deficit - quantum.left()))
+        Some((outcome?, turn - deficit - quantum.left()))
     }
 
     fn unlist(&mut self, qp: QueuePair) {
@@ -162,9 +172,9 @@ impl<L: Link> Engine<L> {
         if self.is_forked() {
             return;
         }
+        let Some(mut quantum) = self.qps.get(qp.0).map(|slot| slot.attendance.turn()) else { return };
         let outcome = self.with_qp(qp, |rc, scene| {
             let now = scene.link.now();
-            let mut quantum = Quantum::new(TURN_BYTES);
             let outcome = rc.pump_requests(now, &mut quantum, scene);
             scene.link.flush();
             outcome.is_err() || !quantum.is_left()

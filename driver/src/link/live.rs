@@ -196,6 +196,10 @@ impl Link for AnyLink {
         forward!(self, link => link.receives_by_system_call())
     }
 
+    fn packets_at_once(&self, packet: usize) -> Option<usize> {
+        forward!(self, link => link.packets_at_once(packet))
+    }
+
     fn receive_at_most(&mut self, frames: usize) {
         forward!(self, link => link.receive_at_most(frames));
     }

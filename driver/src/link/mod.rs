@@ -243,6 +243,13 @@ pub trait Link {
         false
     }
 
+    /// How many packets of so many bytes, BTH to ICRC, leave at once if they are queued one behind the other; `None` where they leave one by
+    /// one.
+    fn packets_at_once(&self, packet: usize) -> Option<usize> {
+        let _ = packet;
+        None
+    }
+
     /// A path carries packets of so many bytes, Ethernet aside, and no longer ones: for a while no longer frames are promised.
     fn shorten_packets(&mut self, now: Nanos, bytes: usize) {
         let _ = (now, bytes);
@@ -353,6 +360,10 @@ macro_rules! same_as_inner_link {
 
         fn receives_by_system_call(&self) -> bool {
             self.inner.receives_by_system_call()
+        }
+
+        fn packets_at_once(&self, packet: usize) -> Option<usize> {
+            self.inner.packets_at_once(packet)
         }
 
         fn receive_at_most(&mut self, frames: usize) {

@@ -1,5 +1,7 @@
 //! What a queue pair may send before others get their turn.
 
+use crate::Mtu;
+
 /// About what the headers of a packet take on the wire.
 pub(super) const HEADER_BYTES: usize = 80;
 
@@ -15,6 +17,11 @@ impl Quantum {
     /// So many bytes.
     pub const fn new(bytes: isize) -> Self {
         Self(bytes)
+    }
+
+    /// So many packets of a READ's or WRITE's, which are full.
+    pub const fn of_packets(packets: usize, mtu: Mtu) -> Self {
+        Self((packets * (HEADER_BYTES + mtu.bytes())).cast_signed())
     }
 
     /// What is left; negative where the last packet exceeded it.

@@ -197,11 +197,11 @@ impl<B> Responder<B> {
     }
 
     /// Between two ends of ours all answers of a READ are MIDDLE, without an AETH, so that they are all of one length: sockets send and
-    /// receive a run of such packets at once. An acknowledgement that is due goes with FIRST or LAST.
+    /// receive a run of such packets at once. An acknowledgement that is due goes with the FIRST or LAST that it is covered by.
     fn opcode_of(&self, response: &Response, config: &Config) -> Opcode {
         match response.opcode {
             Opcode::RcReadResponseFirst | Opcode::RcReadResponseLast
-                if config.dialect == Dialect::Rocinante && self.acknowledgement.owed() != Owed::Ack =>
+                if config.dialect == Dialect::Rocinante && !self.acknowledgement.wants_to_go_with(response.psn) =>
             {
                 Opcode::RcReadResponseMiddle
             }

@@ -353,6 +353,10 @@ impl Link for UdpLink {
         true
     }
 
+    fn packets_at_once(&self, packet: usize) -> Option<usize> {
+        self.tx.packets_at_once(packet)
+    }
+
     fn take_failed(&mut self) -> Option<FailedFrame> {
         self.failed.pop_front()
     }

@@ -68,6 +68,12 @@ impl TxQueue {
         self.trains.is_empty()
     }
 
+    /// How many packets of this length one message carries; `None` where it carries one.
+    pub(super) fn packets_at_once(&self, packet: usize) -> Option<usize> {
+        let packets = (MESSAGE / packet.max(1)).min(SEGMENTS);
+        (self.is_train && packets > 1).then_some(packets)
+    }
+
     /// Whether a frame of this length, and a train of its own for it, have room.
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
@@ -220,6 +226,15 @@ mod tests {
         };
         assert_eq!(counts(16, 130), [64, 64, 2]);
         assert_eq!(counts(9000, 15), [7, 7, 1]);
+    }
+
+    #[test]
+    fn as_many_packets_leave_at_once_as_one_message_has() {
+        for len in [16, 1040, 4112, 8208, 40_000] {
+            let first = messages(&vec![(len, 1, 0); 100.min(200_000 / len)], true)[0].len();
+            assert_eq!(TxQueue::new(true).packets_at_once(len).unwrap_or(1), first, "{len} bytes");
+            assert_eq!(TxQueue::new(false).packets_at_once(len), None);
+        }
     }
 
     #[test]

@@ -33,11 +33,21 @@ pub(in crate::rc) struct Acknowledgement {
     executed_at: Nanos,
     /// Since when one is owed that may wait, where it is.
     waits_since: Nanos,
+    /// It has waited for long: it was not asked for, and there are few packets.
+    is_hastened: bool,
 }
 
 impl Acknowledgement {
     pub(super) const fn new() -> Self {
-        Self { owed: Owed::Nothing, acknowledgeable: None, packets: 0, nak_sent: false, executed_at: 0, waits_since: 0 }
+        Self {
+            owed: Owed::Nothing,
+            acknowledgeable: None,
+            packets: 0,
+            nak_sent: false,
+            executed_at: 0,
+            waits_since: 0,
+            is_hastened: false,
+        }
     }
 
     #[inline]
@@ -83,6 +93,7 @@ impl Acknowledgement {
         if self.owed == Owed::Nothing {
             self.waits_since = self.executed_at;
         }
+        self.is_hastened &= !is_asked_for;
         self.owed = match self.owed {
             Owed::Nothing | Owed::Later if is_asked_for => Owed::Ack,
             Owed::Nothing if !ends_message => Owed::Nothing,
@@ -96,6 +107,7 @@ impl Acknowledgement {
         if self.owed == Owed::Later {
             self.owed = Owed::Ack;
             self.packets = self.packets.max(ACK_UNASKED);
+            self.is_hastened = true;
         }
     }
 
@@ -166,11 +178,19 @@ impl Acknowledgement {
         matches!(self.owed, Owed::Later | Owed::Ack) && self.acknowledgeable.is_some_and(|psn| psn.before(response))
     }
 
+    /// Whether a response that acknowledges all of it should also say how many receives are posted, as it would itself. Where it has
+    /// only waited for long the response's own number is enough.
+    #[inline]
+    pub(super) fn wants_to_go_with(&self, response: Psn) -> bool {
+        self.owed == Owed::Ack && !self.is_hastened && self.is_covered_by(response)
+    }
+
     /// It was sent, or something else has said the same.
     #[inline]
     pub(super) fn sent(&mut self) {
         self.owed = Owed::Nothing;
         self.packets = 0;
+        self.is_hastened = false;
     }
 
     /// Asserts what holds between any two calls, where `expected` comes next.

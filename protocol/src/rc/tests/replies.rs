@@ -194,6 +194,26 @@ fn answers_between_two_of_ours_are_of_one_length_but_where_an_acknowledgement_is
 }
 
 #[test]
+fn an_acknowledgement_that_has_only_waited_or_that_no_answer_covers_makes_none_longer() {
+    let middles = [500, 501, 502].map(|at| (Opcode::RcReadResponseMiddle, at + 1));
+    let ours = |config: &mut Config| config.dialect = Dialect::Rocinante;
+    let (mut qp, mut script) = (connected(ours), Script::default());
+    receive(&mut qp, 1, 1);
+    feed(&mut qp, &mut script, unasked(500), 1);
+    qp.hasten_acknowledgement();
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 501, 0, 3 * MTU as u32), 0);
+    qp.pump_replies(0, &mut unlimited(), &mut script).expect("the link takes all");
+    assert_eq!(script.opcodes(), middles, "the answer says that it was executed");
+    script.sent.clear();
+    feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 504, 0, 3 * MTU as u32), 0);
+    receive(&mut qp, 2, 1);
+    feed(&mut qp, &mut script, request(Opcode::RcSendOnly, 507), 1);
+    qp.pump_replies(0, &mut unlimited(), &mut script).expect("the link takes all");
+    assert_eq!(script.opcodes()[..3], middles.map(|(opcode, psn)| (opcode, psn + 3)));
+    assert_eq!(script.opcodes()[3..], [(Opcode::RcAck, 507)]);
+}
+
+#[test]
 fn responses_count_against_the_quantum_with_their_headers_and_their_data() {
     let (mut qp, mut script) = (connected(|_| ()), Script::default());
     feed(&mut qp, &mut script, with_reth(Opcode::RcReadRequest, 500, 0, MTU as u32 + 3), 0);
