@@ -6,7 +6,7 @@
 //! Where the processor has no carry-less multiplication, [`crc32fast`] covers it. A longer packet is covered in steps of 64 bytes where the
 //! processor multiplies vectors of that length ([`update_long`]).
 //!
-//! It is a crate of its own because the fold is the one unsafe call that the wire formats need.
+//! It is a crate of its own because folds are the only unsafe calls that the wire formats need.
 
 #![deny(unsafe_code)]
 
