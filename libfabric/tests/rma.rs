@@ -91,6 +91,7 @@ fn what_has_come_before_memory_is_closed_is_served() {
         assert_eq!(origin.write(pair.numbers[0], &[value; 50], (10, KEY), context), 0);
         if context == 1 {
             pair.wait(0).good();
+            pair.settle();
         }
     }
     drop(registered);
