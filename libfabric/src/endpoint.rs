@@ -23,7 +23,7 @@ use crate::domain::{self, DomainState};
 use crate::info::QUEUE_SIZE;
 use crate::linger;
 use crate::object::{Errno, Object, answer, answer_int, fid_of, try_lock};
-use crate::progress::{self, ProgressThread};
+use crate::progress_thread::{self, ProgressThread, Stead};
 use crate::queue::{self, CqState};
 use crate::remote_data::RemoteData;
 use crate::rma::AccessParts;
@@ -40,7 +40,7 @@ pub(crate) struct EndpointState {
     pub(crate) options: Options,
     pub(crate) min_multi_recv: AtomicUsize,
     inner: Mutex<Inner>,
-    /// Where the application wants to be served while it computes, or sleeps.
+    /// Makes progress while the application computes, or sleeps.
     server: Mutex<Option<ProgressThread>>,
 }
 
@@ -88,6 +88,8 @@ pub(crate) struct EnabledEndpoint {
     pub(crate) claimed: Slab<ClaimedMessage>,
     pub(crate) remote_data: RemoteData,
     pub(crate) atomics: Atomics,
+    /// Calls that had made progress when it was looked for the last time whether the application makes any.
+    progress_seen: u32,
 }
 
 /// An operation under way.
@@ -150,6 +152,12 @@ impl EndpointState {
         inner.active.as_mut().is_some_and(EnabledEndpoint::progress)
     }
 
+    /// The same, where the application has made no progress since the last call of this, and something that was sent has not arrived.
+    pub(crate) fn progress_instead(&self) -> Stead {
+        let Some(mut inner) = try_lock(&self.inner) else { return Stead::Nothing };
+        inner.active.as_mut().map_or(Stead::Nothing, EnabledEndpoint::progress_instead)
+    }
+
     /// The addresses with these numbers were removed.
     pub(crate) fn forget(self: &Arc<Self>, numbers: &[fi_addr_t]) {
         // An endpoint that is not enabled has met no peer.
@@ -191,8 +199,16 @@ impl EndpointState {
         let (operations, claimed) = (Slab::new(), Slab::new());
         let peers = PeerNumbers::default();
         let bound = bindings.clone();
-        inner.active =
-            Some(EnabledEndpoint { worker, bindings: bound, peers, operations, claimed, remote_data, atomics });
+        inner.active = Some(EnabledEndpoint {
+            worker,
+            bindings: bound,
+            peers,
+            operations,
+            claimed,
+            remote_data,
+            atomics,
+            progress_seen: 0,
+        });
         drop(inner);
         self.domain.endpoints.attach(self);
         vector.attach(Arc::downgrade(self));
@@ -201,8 +217,8 @@ impl EndpointState {
         bindings.counters.iter().for_each(|(counter, _)| counter.endpoints.attach(self));
         let is_slept_on = queues.iter().flatten().any(|queue| queue.has_descriptor());
         let mut begun = self.domain.memory.attach(self);
-        if begun.is_ok() && (self.domain.is_automatic || is_slept_on) {
-            begun = self.serve();
+        if begun.is_ok() {
+            begun = self.start_thread(self.domain.is_automatic || is_slept_on);
         }
         if begun.is_err() {
             self.domain.memory.detach(self);
@@ -213,8 +229,9 @@ impl EndpointState {
         begun
     }
 
-    fn serve(self: &Arc<Self>) -> Result<(), Errno> {
-        let server = progress::serve(Arc::downgrade(self));
+    fn start_thread(self: &Arc<Self>, serves: bool) -> Result<(), Errno> {
+        let start = if serves { progress_thread::serve } else { progress_thread::watch_over };
+        let server = start(Arc::downgrade(self));
         let server = server.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         Ok(())
@@ -249,6 +266,20 @@ impl EndpointState {
 }
 
 impl EnabledEndpoint {
+    /// As [`EndpointState::progress_instead`].
+    fn progress_instead(&mut self) -> Stead {
+        let is_away = self.worker.progress_calls() == self.progress_seen;
+        let stead = if !is_away || self.worker.is_flushed_to_all() {
+            Stead::Nothing
+        } else if self.progress() {
+            Stead::Moved
+        } else {
+            Stead::Looked
+        };
+        self.progress_seen = self.worker.progress_calls();
+        stead
+    }
+
     /// Returns the peer that has a number in the address vector.
     #[inline]
     pub(crate) fn peer(&mut self, number: fi_addr_t) -> Result<PeerId, Errno> {

@@ -36,6 +36,7 @@ mod memory;
 mod message;
 mod object;
 mod progress;
+mod progress_thread;
 mod queue;
 mod receive;
 mod remote_data;

@@ -1,15 +1,9 @@
-//! Waiting: how a thread that finds nothing to do spares the processor, and the thread that makes progress for an application that
-//! computes.
+//! Waiting: how a thread that finds nothing to do spares the processor.
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
-
-use crate::endpoint::EndpointState;
 
 /// Looks in vain before the processor is yielded, and before the thread sleeps between two of them.
 const SPINS: u32 = 200;
@@ -86,38 +80,6 @@ impl IdleReads {
         self.since.set(if is_its_turn { 0 } else { since + 1 });
         is_its_turn && in_vain >= SPINS
     }
-}
-
-/// A thread that makes progress for an endpoint. It has ended when this is dropped: the library may be unloaded then.
-pub(crate) struct ProgressThread {
-    is_stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for ProgressThread {
-    fn drop(&mut self) {
-        self.is_stopped.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            // Where it has panicked the process has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Makes progress for an endpoint from now on.
-pub(crate) fn serve(endpoint: Weak<EndpointState>) -> io::Result<ProgressThread> {
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    let its = is_stopped.clone();
-    let run = move || {
-        let mut patience = PollingWait::of_milliseconds(-1);
-        while !its.load(Ordering::Acquire)
-            && let Some(happened) = endpoint.upgrade().map(|endpoint| endpoint.progress())
-        {
-            patience.wait(happened);
-        }
-    };
-    let thread = thread::Builder::new().name("roci-progress".into()).spawn(run)?;
-    Ok(ProgressThread { is_stopped, thread: Some(thread) })
 }
 
 #[cfg(test)]

@@ -206,6 +206,17 @@ impl End {
         }
     }
 
+    /// The next entry, while only this end makes progress.
+    pub fn wait_alone(&self) -> News {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(news) = self.read() {
+                return news;
+            }
+            assert!(Instant::now() < deadline, "nothing comes");
+        }
+    }
+
     pub fn tsend(&self, to: fi_addr_t, tag: u64, bytes: &[u8], context: usize) -> isize {
         // SAFETY: the bytes stay until the completion, says each test.
         unsafe {

@@ -95,6 +95,11 @@ impl<L: Link> Endpoint<L> {
         self.calls & (PERIOD - 1) == 0 || self.wireup.is_urgent() || self.core.engine.take_late()
     }
 
+    /// How often it was asked, in a number that begins again at 0.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls
+    }
+
     /// Looks for memory that the application has given back, which nothing announces. Returns whether it is time to look for
     /// connections and peers, too.
     pub(crate) fn look_around(&mut self) -> bool {

@@ -137,6 +137,11 @@ impl<L: Link> Worker<L> {
         self.endpoint.peers.get(to.into()).is_none_or(|peer| self.has_flushed(peer))
     }
 
+    /// The same of all peers.
+    pub fn is_flushed_to_all(&self) -> bool {
+        self.endpoint.peers.iter().all(|peer| self.has_flushed(peer))
+    }
+
     fn has_flushed(&self, peer: &Peer) -> bool {
         self.is_quiet(peer) && (peer.failure.is_some() || !self.endpoint.services.tag.has_unfetched(peer.id))
     }

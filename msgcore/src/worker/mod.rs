@@ -234,6 +234,11 @@ impl<L: Link> Worker<L> {
         happened
     }
 
+    /// How many calls have made progress, in a number that begins again at 0.
+    pub fn progress_calls(&self) -> u32 {
+        self.endpoint.calls()
+    }
+
     /// Begins to connect to a peer, which the first message would do too. [`WorkerEvent::Connected`] says when it is done.
     ///
     /// [`WorkerEvent::Connected`]: crate::WorkerEvent::Connected
