@@ -34,9 +34,11 @@ mod raw_address;
 mod regular_source;
 mod regularity;
 mod rx_queue;
+mod rx_room;
 mod rx_sockets;
 mod socket;
 pub mod station;
+mod train_length;
 mod tx_queue;
 mod tx_sockets;
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 
+use super::rx_room::RxRoom;
 use super::socket::{KernelSocket, MESSAGES, RxMessage};
 
 /// How many more packets come alone than not, until they are read one by one. One that does not counts as so many: an acknowledgement may
@@ -58,13 +59,13 @@ impl RegularSource {
     #[inline]
     pub(super) fn receive<'a>(
         &mut self,
-        mut room: impl Iterator<Item = &'a mut [u8]>,
+        mut room: impl Iterator<Item = RxRoom<'a>>,
     ) -> io::Result<ArrayVec<RxMessage, MESSAGES>> {
         if self.reading == ReadBy::Packets && self.unseen < UNSEEN {
-            let received = room.next().map_or(Ok(0), |buffer| self.socket.receive_packet(buffer));
+            let received = room.next().map_or(Ok(0), |room| self.socket.receive_packet(room.together()));
             self.note_packet(received.is_ok());
             let len = received?;
-            let message = RxMessage { from: self.peer, len, segment: len, traffic_class: 0 };
+            let message = RxMessage { from: self.peer, len, segment: len, spread: 0, traffic_class: 0 };
             return Ok(std::iter::once(message).collect());
         }
         let received = self.socket.receive(room);

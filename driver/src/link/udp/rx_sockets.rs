@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::regular_source::RegularSource;
 use super::regularity::Regularity;
+use super::rx_room::RxRoom;
 use super::socket::{KernelSocket, MESSAGES, RxMessage, SocketDuty};
 
 /// One of so many looks is at what comes from anybody while that is nothing.
@@ -75,7 +76,7 @@ impl RxSockets {
     #[inline]
     pub(super) fn receive<'a>(
         &mut self,
-        room: impl Iterator<Item = &'a mut [u8]>,
+        room: impl Iterator<Item = RxRoom<'a>>,
     ) -> io::Result<ArrayVec<RxMessage, MESSAGES>> {
         if self.is_for_regular()
             && let Some(regular) = &mut self.regular

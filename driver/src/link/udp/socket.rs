@@ -12,6 +12,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use static_assertions::const_assert;
 
 use super::raw_address::{RawAddress, raw_address, socket_address};
+use super::rx_room::{PIECES, RxRoom};
 
 /// Messages that one call sends or receives at most.
 pub(super) const MESSAGES: usize = 8;
@@ -76,6 +77,8 @@ pub(super) struct RxMessage {
     pub(super) len: usize,
     /// How long each is but the last.
     pub(super) segment: usize,
+    /// Bytes between the gaps of its room, as [`RxRoom::spread`] has it.
+    pub(super) spread: usize,
     /// DSCP and ECN.
     pub(super) traffic_class: u8,
 }
@@ -291,25 +294,25 @@ impl KernelSocket {
         self.inner.recv(buffer)
     }
 
-    /// Receives a message into each of these buffers, as far as there are any; one at least, or an error.
+    /// Receives a message into each of these rooms, as far as there are any; one at least, or an error.
     pub(super) fn receive<'a>(
         &mut self,
-        buffers: impl Iterator<Item = &'a mut [u8]>,
+        rooms: impl Iterator<Item = RxRoom<'a>>,
     ) -> io::Result<ArrayVec<RxMessage, MESSAGES>> {
         let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES];
         let mut controls = [const { MaybeUninit::<ControlData>::uninit() }; MESSAGES];
-        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
+        let mut vectors = [const { ArrayVec::<libc::iovec, PIECES>::new_const() }; MESSAGES];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
-        let mut count = 0;
-        for (index, buffer) in buffers.take(MESSAGES).enumerate() {
+        let mut spreads = ArrayVec::<usize, MESSAGES>::new();
+        for (index, room) in rooms.take(MESSAGES).enumerate() {
             // SAFETY: a socket's address is plain data, of which all zeros are a value.
             let address = addresses[index].write(unsafe { std::mem::zeroed() });
-            let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            let vectors = std::slice::from_mut(vectors[index].write(vector));
+            spreads.push(room.spread());
+            vectors[index].extend(room.pieces().map(vector_of));
             let control = controls[index].write([0; CONTROL]);
-            headers[index].write(message_of((address, size_of::<RawAddress>()), vectors, control));
-            count += 1;
+            headers[index].write(message_of((address, size_of::<RawAddress>()), &mut vectors[index], control));
         }
+        let count = spreads.len() as libc::c_uint;
         let (fd, flags) = (self.inner.as_raw_fd(), libc::MSG_DONTWAIT);
         let received = if count == 1 {
             let first = headers[0].as_mut_ptr();
@@ -320,26 +323,26 @@ impl KernelSocket {
                 if len < 0 { -1 } else { 1 }
             }
         } else {
-            // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call: the buffers are
+            // SAFETY: the first `count` headers are written; what they point to is ours and outlives the call: the rooms are
             // borrowed mutably, each by one header. Without a timeout none is read.
             unsafe { libc::recvmmsg(fd, headers.as_mut_ptr().cast(), count, flags, std::ptr::null_mut()) }
         };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
         let mut incoming = ArrayVec::new();
-        for header in &headers[..received] {
+        for (header, spread) in headers[..received].iter().zip(spreads) {
             // SAFETY: it was written above, and the kernel has not undone that.
-            incoming.push(self.incoming(unsafe { header.assume_init_ref() }));
+            incoming.push(self.incoming(unsafe { header.assume_init_ref() }, spread));
         }
         Ok(incoming)
     }
 
     /// Reads what the kernel says of a message; one from nowhere is empty.
-    fn incoming(&mut self, header: &libc::mmsghdr) -> RxMessage {
+    fn incoming(&mut self, header: &libc::mmsghdr, spread: usize) -> RxMessage {
         // SAFETY: the header is one of `receive`'s, whose name is a `RawAddress` that the kernel has filled.
         let from = socket_address(unsafe { &*header.msg_hdr.msg_name.cast::<RawAddress>() });
         let len = if from.is_some() { header.msg_len as usize } else { 0 };
         let from = from.unwrap_or(self.local);
-        let mut incoming = RxMessage { from, len, segment: len, traffic_class: 0 };
+        let mut incoming = RxMessage { from, len, segment: len, spread, traffic_class: 0 };
         for (level, kind, data) in controls_of(&header.msg_hdr) {
             match (level, kind) {
                 (libc::IPPROTO_IP, libc::IP_TOS) => incoming.traffic_class = data.first().copied().unwrap_or(0),
@@ -426,6 +429,11 @@ fn message_of(
     header.msg_hdr.msg_control = control.as_mut_ptr().cast();
     header.msg_hdr.msg_controllen = size_of::<ControlData>() as _;
     header
+}
+
+/// Memory that the kernel writes.
+fn vector_of(piece: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }
 }
 
 /// Writes what is to be sent otherwise than usual into a message's control data.
