@@ -71,7 +71,7 @@ pub enum CmEvent {
         /// Why.
         error: CmCallError,
     },
-    /// The peer does not answer: for 55 seconds nothing has come.
+    /// The peer does not answer: for 55 seconds, or as long as [`Engine::cm_be_patient`](crate::Engine::cm_be_patient) says, nothing has come.
     Unreachable {
         /// The connection.
         id: ConnId,

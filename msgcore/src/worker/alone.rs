@@ -42,7 +42,7 @@ impl Worker {
     /// Opens a worker that is no rank of a job, on the network device that the configuration names, or on a UDP socket where it
     /// names none. Its peers are inserted by their addresses ([`Worker::insert`]), or come by themselves: they have a name with
     /// their first message. Connections are made at the first message, by RDMA-CM unless `connect_method` is set. One that is not
-    /// answered has failed after 55 seconds.
+    /// answered has failed after `connect_timeout_s`: its peer may compute.
     ///
     /// ```no_run
     /// use roci_msgcore::{Config, EndpointAddress, Source, Tag, Worker};

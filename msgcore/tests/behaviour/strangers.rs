@@ -93,6 +93,51 @@ fn a_stranger_comes_in_and_is_answered_and_adopted() {
     }
 }
 
+/// Who is asked for a connection computes, or who has asked and is answered: longer than Linux waits (55 s), and shorter than
+/// `connect_timeout_s`.
+#[test]
+fn a_peer_that_computes_for_minutes_is_connected_all_the_same() {
+    // Before its station is known, or afterwards.
+    for (absent, turns) in [(1, 0), (1, 3), (0, 3)] {
+        let mut world = world(2, &[]);
+        let there = insert(&mut world, 0, 1);
+        let receive = world.recv(1, TagMatch::Any, 10);
+        let send = world.workers[0].send_bytes(there, TAG, &pattern(10, 0)).expect("accepted");
+        for turn in 0..turns {
+            world.clock().advance(1_000_000);
+            world.workers[turn % 2].progress();
+        }
+        for _ in 0..3_000 {
+            world.clock().advance(100_000_000);
+            world.workers[1 - absent].progress();
+        }
+        assert!(!world.workers[0].is_connected(there));
+        assert_eq!(wait(&mut world, 1, receive).expect("it comes").0, 10);
+        wait(&mut world, 0, send).expect("it has arrived");
+        check(&world);
+    }
+}
+
+/// And one that never answers is given up.
+#[test]
+fn a_peer_that_is_away_for_longer_than_the_timeout_is_given_up() {
+    let mut world = world(2, &[("connect_timeout_s", "100")]);
+    let there = insert(&mut world, 0, 1);
+    let send = world.workers[0].send_bytes(there, TAG, &pattern(10, 0)).expect("accepted");
+    let mut seconds = 0;
+    let outcome = loop {
+        if let Some(outcome) = world.workers[0].test(send) {
+            break outcome;
+        }
+        world.clock().advance(1_000_000_000);
+        world.workers[0].progress();
+        seconds += 1;
+        assert!(seconds < 200, "it is waited for for ever: {}", world.describe());
+    };
+    assert!(matches!(outcome, Err(OpError::NotConnected { .. })), "{outcome:?}");
+    assert!((95..=120).contains(&seconds), "after {seconds} s");
+}
+
 /// Short messages wait for others, to leave with them, and the peer is removed: they leave all the same, and what they were in is used
 /// again, however often that is done.
 #[test]

@@ -114,6 +114,16 @@ impl<R: Route> ConnectionManager<R> {
         self.listeners.add(service, self.config.max_listeners)
     }
 
+    /// Asks a peer that does not answer a REQ or a REP for at least so long: its application may not look before. Linux gives up after
+    /// 55 seconds, and so does who does not call this.
+    pub fn be_patient(&mut self, id: ConnId, at_least: Nanos) {
+        if let Some(connection) = self.connections.get_mut(id)
+            && matches!(connection.state, CmState::ReqSent | CmState::RepSent)
+        {
+            connection.patience = connection.patience.lasting(at_least);
+        }
+    }
+
     /// Refuses REQs for `service` from now on; those that the application knows stay. `false` if there was no listener.
     pub fn unlisten(&mut self, service: ServiceId) -> bool {
         self.listeners.remove(service)

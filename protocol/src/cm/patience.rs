@@ -7,7 +7,7 @@ use crate::Nanos;
 /// The repetitions that a message has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Patience {
-    retries: u8,
+    retries: u64,
     interval: Nanos,
     longest: Nanos,
 }
@@ -16,14 +16,24 @@ impl Patience {
     /// For messages whose pace we set.
     pub(super) fn ours(config: &CmConfig) -> Self {
         let longest = config.interval_ns.max(1);
-        Self { retries: config.max_retries.min(15), interval: config.first_interval_ns.clamp(1, longest), longest }
+        Self {
+            retries: config.max_retries.min(15).into(),
+            interval: config.first_interval_ns.clamp(1, longest),
+            longest,
+        }
     }
 
     /// For a REP: the REQ says how soon its sender answers and how often it wants to be asked (IBTA 12.7.22, 12.7.27).
     pub(super) fn asked_for(config: &CmConfig, response_timeout: u8, max_cm_retries: u8) -> Self {
         let ours = Self::ours(config);
         let longest = ours.longest.min(coded_ns(response_timeout)).max(ours.interval);
-        Self { retries: ours.retries.min(max_cm_retries), longest, ..ours }
+        Self { retries: ours.retries.min(max_cm_retries.into()), longest, ..ours }
+    }
+
+    /// The same, with repetitions for at least so long from now on. The first ones come sooner than the others.
+    pub(super) fn lasting(self, at_least: Nanos) -> Self {
+        let sooner = u64::from((self.longest / self.interval).ilog2()) + 1;
+        Self { retries: self.retries.max(at_least / self.longest + sooner), ..self }
     }
 
     /// How long to wait for the answer to what was just sent.
@@ -62,5 +72,18 @@ mod tests {
         assert_eq!((hasty.retries, hasty.longest), (0, config.first_interval_ns));
         let lazy = Patience::asked_for(&config, 31, 15);
         assert_eq!((lazy.retries, lazy.longest), (15, config.interval_ns));
+    }
+
+    #[test]
+    fn it_may_last_longer_and_not_shorter() {
+        let config = CmConfig { first_interval_ns: 10, interval_ns: 40, max_retries: 3, ..CmConfig::new(0, 0) };
+        for (at_least, waits) in [(0, 4), (100, 6), (1_000, 29)] {
+            let mut patience = Patience::ours(&config).lasting(at_least);
+            let (mut count, mut waited) = (1, patience.wait());
+            while patience.spend() {
+                (count, waited) = (count + 1, waited + patience.wait());
+            }
+            assert!(count == waits && waited >= at_least, "{count} times in {waited}");
+        }
     }
 }

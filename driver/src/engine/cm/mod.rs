@@ -5,6 +5,7 @@ mod serve;
 mod terms;
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use roci_protocol::Qpn;
 use roci_protocol::cm::{self, CmError, CmStats, ConnId, Offer, SidrId};
@@ -66,7 +67,8 @@ impl<L: Link> Engine<L> {
     /// stack's own or no ICRC, which is asked for in front of them).
     ///
     /// [`Engine::poll_cm`] has the answer: [`CmEvent::Replied`], [`CmEvent::Rejected`] or [`CmEvent::Unreachable`]. The last one
-    /// takes 55 seconds, as with Linux; who is less patient calls [`Engine::cm_disconnect`].
+    /// takes 55 seconds, as with Linux; who is less patient calls [`Engine::cm_disconnect`], and who is more so
+    /// [`Engine::cm_be_patient`].
     ///
     /// # Errors
     /// The queue pair comes back with the reason. [`CmCallError::Resolving`] means that the peer's station is not known yet: poll,
@@ -102,6 +104,12 @@ impl<L: Link> Engine<L> {
             }
             Err(error) => Err((error.into(), qp)),
         }
+    }
+
+    /// Waits at least so long for the answer to what has just been sent for `id`: a request, or its acceptance. A peer answers where
+    /// its application makes progress, which may compute for longer than 55 seconds.
+    pub fn cm_be_patient(&mut self, id: ConnId, at_least: Duration) {
+        self.cm.machine.be_patient(id, u64::try_from(at_least.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Connects `qp` to the peer that asked for `id`. It must have been made at the request's `place`

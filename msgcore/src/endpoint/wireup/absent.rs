@@ -1,7 +1,9 @@
-//! Ranks that do not listen yet. Their addresses are known as soon as they have ports, and a moment before they listen there.
+//! Peers that do not answer yet. The addresses of ranks are known as soon as they have ports, and a moment before they listen there.
 
 use std::collections::BTreeMap;
 
+use roci_driver::CmCallError;
+use roci_driver::neighbour::Unreachable;
 use roci_protocol::Nanos;
 
 use crate::core::peer::PeerId;
@@ -42,6 +44,11 @@ impl AbsentRanks {
     pub(super) fn forget(&mut self, rank: PeerId) {
         self.0.remove(&rank);
     }
+}
+
+/// Whether a peer's station is not known yet. One that computes answers for its station no sooner than for anything else.
+pub(super) const fn is_to_be_asked_again(why: &CmCallError) -> bool {
+    matches!(why, CmCallError::Resolving | CmCallError::Unreachable(Unreachable::NoAnswer))
 }
 
 #[cfg(test)]

@@ -7,11 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use roci_driver::link::Link;
 use roci_driver::link::udp::station;
-use roci_driver::{
-    CmCallError, CmChannel, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp,
-};
+use roci_driver::{CmChannel, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejReason, ServiceId, UnconnectedQp};
 
-use super::absent::AbsentRanks;
+use super::absent::{AbsentRanks, is_to_be_asked_again};
 use super::answer::{CROSSED, refusal_of, reject, said, session_of};
 use super::lane_request::LaneRequest;
 use super::method::{AskedOver, Meant, Method, MethodEvent, Refusal, Site};
@@ -85,10 +83,11 @@ impl InBand {
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
             match site.engine.cm_connect(qp.reporting_to(self.channel), address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
+                    site.be_patient(id, is_local);
                     ours.ids.push(id);
                     self.by_id.insert(id, (peer, lane, true));
                 }
-                Err((CmCallError::Resolving, qp)) => ours.resolving.push((lane, qp)),
+                Err((why, qp)) if is_to_be_asked_again(&why) => ours.resolving.push((lane, qp)),
                 Err((error, qp)) => {
                     site.engine.discard_qp(qp);
                     // Giving the attempt up discards the others.
@@ -317,6 +316,7 @@ impl<L: Link> Method<L> for InBand {
         let session = site.book.session(peer).ours.to_be_bytes();
         for &id in theirs.ids.values() {
             site.engine.cm_accept(id, &session)?;
+            site.be_patient(id, site.attached.port_of(peer).is_some());
         }
         Ok(())
     }

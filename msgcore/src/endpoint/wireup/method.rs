@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use roci_driver::link::Link;
-use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
+use roci_driver::{CompletionQueue, ConnId, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
 
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
@@ -32,6 +33,8 @@ pub(crate) struct Site<'a, L: Link> {
     pub(crate) is_shared_port: bool,
     /// The ports of those peers that have one of their own beside it.
     pub(crate) attached: &'a AttachedPorts,
+    /// How long a peer may take to answer.
+    pub(crate) patience: Duration,
 }
 
 /// Texts of connections that are being made.
@@ -165,6 +168,14 @@ impl<L: Link> Site<'_, L> {
             Some(port) => port,
             None if self.is_shared_port => 0,
             None => peer.slot() - usize::from(peer > self.peers.oneself()),
+        }
+    }
+
+    /// Waits for the answer to what was sent for a connection by RDMA-CM as long as for any peer, which may compute. Over a port between
+    /// two ends alone, one that does not answer sooner has given the port up.
+    pub(crate) fn be_patient(&mut self, id: ConnId, is_local: bool) {
+        if !is_local {
+            self.engine.cm_be_patient(id, self.patience);
         }
     }
 

@@ -363,7 +363,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     pub(super) fn with_method<R>(&mut self, action: impl FnOnce(&mut dyn Method<L>, &mut Site<'_, L>) -> R) -> R {
-        let Wireup { method, plans, is_shared_port, locality, texts, book, arrivals, .. } = &mut self.wireup;
+        let Wireup { method, plans, is_shared_port, locality, patience, texts, book, arrivals, .. } = &mut self.wireup;
         let mut site = Site {
             peers: &mut self.peers,
             book,
@@ -375,6 +375,7 @@ impl<L: Link> Endpoint<L> {
             lanes: plans,
             is_shared_port: *is_shared_port,
             attached: &locality.attached,
+            patience: Duration::from_nanos(*patience),
         };
         action(&mut **method, &mut site)
     }
