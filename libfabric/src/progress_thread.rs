@@ -6,6 +6,7 @@
 //! [`watch_over`] thread.
 
 use std::io;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -24,16 +25,20 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(crate) struct ProgressThread {
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// The process that it is a thread of. A forked child has it not, and must not wait for its end.
+    process: u32,
 }
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
         self.is_stopped.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // Where it has panicked the process has said so.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        if self.process != process::id() {
+            return std::mem::forget(thread);
         }
+        thread.thread().unpark();
+        // Where it has panicked the process has said so.
+        let _ = thread.join();
     }
 }
 
@@ -51,41 +56,43 @@ pub(crate) enum Stead {
 /// Makes progress for an endpoint from now on.
 pub(crate) fn serve(endpoint: Weak<EndpointState>) -> io::Result<ProgressThread> {
     let mut patience = PollingWait::of_milliseconds(-1);
-    start("roci-progress", endpoint, move |endpoint| {
-        patience.wait(endpoint.progress());
+    start("roci-progress", endpoint, EndpointState::progress, move |happened| {
+        patience.wait(happened);
     })
 }
 
 /// Makes progress for an endpoint where its application does not, as long as something that was sent has not arrived.
 pub(crate) fn watch_over(endpoint: Weak<EndpointState>) -> io::Result<ProgressThread> {
     let mut pause = ABSENCE;
-    start("roci-watch", endpoint, move |endpoint| {
-        thread::park_timeout(pause);
-        pause = match endpoint.progress_instead() {
+    start("roci-watch", endpoint, EndpointState::progress_instead, move |stead| {
+        pause = match stead {
             Stead::Nothing => ABSENCE,
             Stead::Looked => ABSENCE.min(pause * 2),
             Stead::Moved => LOOK,
         };
+        thread::park_timeout(pause);
     })
 }
 
-/// Starts a thread that does this again and again, as long as the endpoint is there. It is sent none of the application's signals.
-fn start(
+/// Starts a thread that looks at an endpoint and rests, again and again, as long as the endpoint is there. It is sent none of the
+/// application's signals.
+fn start<T>(
     name: &str,
     endpoint: Weak<EndpointState>,
-    mut turn: impl FnMut(&EndpointState) + Send + 'static,
+    look: impl Fn(&EndpointState) -> T + Send + 'static,
+    mut rest: impl FnMut(T) + Send + 'static,
 ) -> io::Result<ProgressThread> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let its = is_stopped.clone();
     let run = move || {
         while !its.load(Ordering::Acquire)
-            && let Some(endpoint) = endpoint.upgrade()
+            && let Some(seen) = endpoint.upgrade().map(|endpoint| look(&endpoint))
         {
-            turn(&endpoint);
+            rest(seen);
         }
     };
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = thread::Builder::new().name(name.into()).spawn(run);
     before.thread_set_mask()?;
-    Ok(ProgressThread { is_stopped, thread: Some(thread?) })
+    Ok(ProgressThread { is_stopped, thread: Some(thread?), process: process::id() })
 }
