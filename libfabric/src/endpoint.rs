@@ -231,9 +231,13 @@ impl EndpointState {
 
     fn start_thread(self: &Arc<Self>, serves: bool) -> Result<(), Errno> {
         let start = if serves { progress_thread::serve } else { progress_thread::watch_over };
-        let server = start(Arc::downgrade(self));
-        let server = server.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        let thread = match start(Arc::downgrade(self)) {
+            Ok(thread) => Some(thread),
+            // Who makes progress by itself does without.
+            Err(_) if !serves => None,
+            Err(error) => return Err(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))),
+        };
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = thread;
         Ok(())
     }
 
@@ -269,15 +273,23 @@ impl EnabledEndpoint {
     /// As [`EndpointState::progress_instead`].
     fn progress_instead(&mut self) -> Stead {
         let is_away = self.worker.progress_calls() == self.progress_seen;
-        let stead = if !is_away || self.worker.is_flushed_to_all() {
+        let stead = if !is_away || self.has_sent_all() {
             Stead::Nothing
-        } else if self.progress() {
+        } else if self.worker.progress() | self.progress() {
             Stead::Moved
         } else {
             Stead::Looked
         };
         self.progress_seen = self.worker.progress_calls();
         stead
+    }
+
+    /// Whether all that was sent has arrived. A long message is fetched from here, which takes this end's progress, too.
+    fn has_sent_all(&self) -> bool {
+        let mut operations = self.operations.iter();
+        self.worker.is_flushed_to_all()
+            && !self.remote_data.is_expected()
+            && !operations.any(|(_, operation)| operation.flags & FI_SEND != 0)
     }
 
     /// Returns the peer that has a number in the address vector.

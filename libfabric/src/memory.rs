@@ -161,7 +161,9 @@ impl RegisteredMemory {
         for endpoint in endpoints.into_iter().flatten() {
             let mut in_vain = 0;
             for _ in 0..LAST_LOOKS {
-                in_vain = if endpoint.progress() { 0 } else { in_vain + 1 };
+                // It waits for a thread that makes progress right now.
+                let happened = endpoint.with(|active| Ok(active.progress())).unwrap_or(false);
+                in_vain = if happened { 0 } else { in_vain + 1 };
                 if in_vain == IN_VAIN {
                     break;
                 }

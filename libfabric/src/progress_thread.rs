@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::endpoint::EndpointState;
 use crate::progress::PollingWait;
@@ -20,6 +20,8 @@ use crate::progress::PollingWait;
 /// How long an application makes no progress until somebody does so for it, at least; and the shortest time between two looks then.
 const ABSENCE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_micros(200);
+/// Signals that the kernel ends a process by, where they are blocked.
+const FAULTS: [Signal; 4] = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL];
 
 /// A thread that makes progress for an endpoint. It has ended when this is dropped: the library may be unloaded then.
 pub(crate) struct ProgressThread {
@@ -75,7 +77,7 @@ pub(crate) fn watch_over(endpoint: Weak<EndpointState>) -> io::Result<ProgressTh
 }
 
 /// Starts a thread that looks at an endpoint and rests, again and again, as long as the endpoint is there. It is sent none of the
-/// application's signals.
+/// application's signals but faults of its own: an application may handle those of its memory.
 fn start<T>(
     name: &str,
     endpoint: Weak<EndpointState>,
@@ -91,7 +93,11 @@ fn start<T>(
             rest(seen);
         }
     };
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let mut blocked = SigSet::all();
+    for fault in FAULTS {
+        blocked.remove(fault);
+    }
+    let before = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = thread::Builder::new().name(name.into()).spawn(run);
     before.thread_set_mask()?;
     Ok(ProgressThread { is_stopped, thread: Some(thread?), process: process::id() })
