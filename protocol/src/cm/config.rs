@@ -20,7 +20,8 @@ pub struct CmConfig {
     pub first_interval_ns: Nanos,
     /// The longest wait between two sendings of a message.
     pub interval_ns: Nanos,
-    /// How often a message is sent again, at most 15. Towards a peer that connects, its REQ may ask for less.
+    /// How often a message is sent again, at most 15. Towards a peer that connects, its REQ may ask for less. More is for
+    /// [`ConnectionManager::be_patient`](super::ConnectionManager::be_patient) to say.
     pub max_retries: u8,
     /// The most time that a peer's MRA can ask for.
     pub max_service_wait_ns: Nanos,

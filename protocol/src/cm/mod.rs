@@ -120,7 +120,7 @@ impl<R: Route> ConnectionManager<R> {
         if let Some(connection) = self.connections.get_mut(id)
             && matches!(connection.state, CmState::ReqSent | CmState::RepSent)
         {
-            connection.patience = connection.patience.lasting(at_least);
+            connection.patience = connection.patience.lasting(&self.config, at_least);
         }
     }
 

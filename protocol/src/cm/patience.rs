@@ -30,10 +30,11 @@ impl Patience {
         Self { retries: ours.retries.min(max_cm_retries.into()), longest, ..ours }
     }
 
-    /// The same, with repetitions for at least so long from now on. The first ones come sooner than the others.
-    pub(super) fn lasting(self, at_least: Nanos) -> Self {
-        let sooner = u64::from((self.longest / self.interval).ilog2()) + 1;
-        Self { retries: self.retries.max(at_least / self.longest + sooner), ..self }
+    /// The same, with repetitions for at least so long from now on, which come as slowly as our own. The first ones come sooner.
+    pub(super) fn lasting(self, config: &CmConfig, at_least: Nanos) -> Self {
+        let longest = self.longest.max(config.interval_ns);
+        let sooner = u64::from((longest / self.interval).ilog2()) + 1;
+        Self { retries: self.retries.max(at_least / longest + sooner), longest, ..self }
     }
 
     /// How long to wait for the answer to what was just sent.
@@ -78,12 +79,14 @@ mod tests {
     fn it_may_last_longer_and_not_shorter() {
         let config = CmConfig { first_interval_ns: 10, interval_ns: 40, max_retries: 3, ..CmConfig::new(0, 0) };
         for (at_least, waits) in [(0, 4), (100, 6), (1_000, 29)] {
-            let mut patience = Patience::ours(&config).lasting(at_least);
+            let mut patience = Patience::ours(&config).lasting(&config, at_least);
             let (mut count, mut waited) = (1, patience.wait());
             while patience.spend() {
                 (count, waited) = (count + 1, waited + patience.wait());
             }
             assert!(count == waits && waited >= at_least, "{count} times in {waited}");
         }
+        let hasty = Patience::asked_for(&CmConfig::new(0, 0), 0, 15).lasting(&CmConfig::new(0, 0), 600_000_000_000);
+        assert!(hasty.retries < 200, "the peer does not set the pace: {}", hasty.retries);
     }
 }

@@ -46,9 +46,11 @@ impl AbsentRanks {
     }
 }
 
-/// Whether a peer's station is not known yet. One that computes answers for its station no sooner than for anything else.
+/// Whether a peer's station is not known yet. One that computes answers for its station no sooner than for anything else, and others
+/// take places among those that are asked for.
 pub(super) const fn is_to_be_asked_again(why: &CmCallError) -> bool {
-    matches!(why, CmCallError::Resolving | CmCallError::Unreachable(Unreachable::NoAnswer))
+    use Unreachable::{NoAnswer, TooMany};
+    matches!(why, CmCallError::Resolving | CmCallError::Unreachable(NoAnswer | TooMany))
 }
 
 #[cfg(test)]

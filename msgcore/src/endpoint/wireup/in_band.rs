@@ -83,7 +83,7 @@ impl InBand {
             let qp = if is_socket { qp.toward(to.socket_station()) } else { qp };
             match site.engine.cm_connect(qp.reporting_to(self.channel), address, &site.lanes[lane].params, &data) {
                 Ok(id) => {
-                    site.be_patient(id, is_local);
+                    site.engine.cm_be_patient(id, site.patience_over(is_local));
                     ours.ids.push(id);
                     self.by_id.insert(id, (peer, lane, true));
                 }
@@ -316,7 +316,7 @@ impl<L: Link> Method<L> for InBand {
         let session = site.book.session(peer).ours.to_be_bytes();
         for &id in theirs.ids.values() {
             site.engine.cm_accept(id, &session)?;
-            site.be_patient(id, site.attached.port_of(peer).is_some());
+            site.engine.cm_be_patient(id, site.patience);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use roci_driver::link::Link;
-use roci_driver::{CompletionQueue, ConnId, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
+use roci_driver::{CompletionQueue, Engine, PdId, QpParams, QueuePair, SharedReceiveQueue, UnconnectedQp};
 
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
@@ -33,7 +33,7 @@ pub(crate) struct Site<'a, L: Link> {
     pub(crate) is_shared_port: bool,
     /// The ports of those peers that have one of their own beside it.
     pub(crate) attached: &'a AttachedPorts,
-    /// How long a peer may take to answer.
+    /// How long a peer may take to answer: it may compute.
     pub(crate) patience: Duration,
 }
 
@@ -171,12 +171,10 @@ impl<L: Link> Site<'_, L> {
         }
     }
 
-    /// Waits for the answer to what was sent for a connection by RDMA-CM as long as for any peer, which may compute. Over a port between
-    /// two ends alone, one that does not answer sooner has given the port up.
-    pub(crate) fn be_patient(&mut self, id: ConnId, is_local: bool) {
-        if !is_local {
-            self.engine.cm_be_patient(id, self.patience);
-        }
+    /// How long a peer may take to answer a request. Over a port between two ends alone, one that does not answer soon has given the port
+    /// up.
+    pub(crate) fn patience_over(&self, is_local: bool) -> Duration {
+        if is_local { Duration::ZERO } else { self.patience }
     }
 
     /// Whether peers of this end may ask over a port: it is not the local port of another endpoint of the domain.

@@ -69,6 +69,10 @@ impl ConnectionCount {
     }
 }
 
+/// Looks at connections that are being made, since the last news of any, until looks are seldom: tens of milliseconds of an application
+/// that does nothing else.
+const EAGER_LOOKS: u32 = 1 << 16;
+
 /// How an endpoint comes by connections.
 pub(crate) struct Wireup<L: Link> {
     method: Box<dyn Method<L>>,
@@ -82,6 +86,8 @@ pub(crate) struct Wireup<L: Link> {
     connections: ConnectionCount,
     /// Connections that are being made, and when they must be.
     under_way: BTreeMap<PeerId, Nanos>,
+    /// Looks for their news that every call of the application's takes; later ones are seldom, for a peer may compute.
+    eager_looks: u32,
     texts: Texts,
 }
 
@@ -109,6 +115,7 @@ impl<L: Link> Wireup<L> {
             arrivals: Arrivals { limit: config.peers.div_ceil(2), admitted: Vec::new(), replaced: Vec::new() },
             connections: ConnectionCount { count: 0, limit: config.peers },
             under_way: BTreeMap::new(),
+            eager_looks: EAGER_LOOKS,
             texts: Texts::default(),
         })
     }
@@ -126,7 +133,7 @@ impl<L: Link> Wireup<L> {
     /// Something is being waited for.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
-        !self.under_way.is_empty() || self.locality.is_urgent()
+        !self.under_way.is_empty() && self.eager_looks > 0 || self.locality.is_urgent()
     }
 
     /// Returns how many strangers have come since this was last asked, and whose places they have taken; `None` where none has.
@@ -137,6 +144,7 @@ impl<L: Link> Wireup<L> {
         }
         let deadline = now + self.patience;
         let admitted = std::mem::take(&mut self.arrivals.admitted);
+        self.eager_looks = EAGER_LOOKS;
         self.under_way.extend(admitted.iter().map(|&id| (id, deadline)));
         Some((admitted.len(), std::mem::take(&mut self.arrivals.replaced)))
     }
@@ -184,6 +192,7 @@ impl<L: Link> Endpoint<L> {
         }
         peer.connection.step(Step::Ask).expect("it is in the table");
         let deadline = self.core.engine.now() + self.wireup.patience;
+        self.wireup.eager_looks = EAGER_LOOKS;
         self.wireup.under_way.insert(id, deadline);
         if !self.meet(id) {
             self.begin_wireup(id);
@@ -217,6 +226,7 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     pub(crate) fn tend_wireup(&mut self) -> bool {
         let mut happened = self.tend_locality();
+        self.wireup.eager_looks = self.wireup.eager_looks.saturating_sub(1);
         loop {
             let polled = self.with_method(|method, site| method.poll(site));
             self.welcome_strangers();
@@ -229,6 +239,9 @@ impl<L: Link> Endpoint<L> {
                 }
             }
             happened = true;
+        }
+        if happened {
+            self.wireup.eager_looks = EAGER_LOOKS;
         }
         self.fail_mismatched();
         self.fail_overdue(self.core.engine.now(), &NoConnection::Overdue);
