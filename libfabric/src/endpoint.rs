@@ -1,6 +1,7 @@
 //! The endpoint: a worker of the messaging core, once it is enabled, and what it is bound to.
 
 use std::ffi::{c_int, c_void};
+use std::process;
 use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,8 @@ pub(crate) struct EndpointState {
     pub(crate) options: Options,
     pub(crate) min_multi_recv: AtomicUsize,
     inner: Mutex<Inner>,
+    /// The process that has opened it.
+    process: u32,
     /// Makes progress while the application computes, or sleeps.
     server: Mutex<Option<ProgressThread>>,
 }
@@ -137,7 +140,7 @@ impl EndpointState {
         flags: u64,
         action: impl FnOnce(&mut EnabledEndpoint) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let mut inner = self.lock();
+        let mut inner = self.lock()?;
         let active = inner.active.as_mut().ok_or(Errno(FI_EOPBADSTATE))?;
         let outcome = action(active);
         if flags & FI_MORE == 0 {
@@ -175,13 +178,19 @@ impl EndpointState {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// # Errors
+    /// This is a forked child, and a thread that it has not was in here when it was forked: what is inside is never whole again.
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Errno> {
+        match try_lock(&self.inner) {
+            Some(inner) => Ok(inner),
+            None if self.process != process::id() => Err(Errno(FI_EOPBADSTATE)),
+            None => Ok(self.inner.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
     /// Opens the worker.
     fn enable(self: &Arc<Self>) -> Result<(), Errno> {
-        let mut inner = self.lock();
+        let mut inner = self.lock()?;
         if inner.active.is_some() {
             return Ok(());
         }
@@ -222,7 +231,7 @@ impl EndpointState {
         }
         if begun.is_err() {
             self.domain.memory.detach(self);
-            self.lock().active = None;
+            self.lock()?.active = None;
         } else {
             linger::note_enabled(self);
         }
@@ -242,7 +251,7 @@ impl EndpointState {
     }
 
     fn bind(&self, to: *mut fid, flags: u64) -> Result<(), Errno> {
-        let mut inner = self.lock();
+        let mut inner = self.lock()?;
         if inner.active.is_some() {
             return Err(Errno(FI_EOPBADSTATE));
         }
@@ -391,6 +400,7 @@ pub(crate) unsafe extern "C" fn open(
             options,
             min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
             inner: Mutex::default(),
+            process: process::id(),
             server: Mutex::default(),
         };
         let base = fid_ep {
@@ -426,7 +436,11 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         drop(state.server.lock().unwrap_or_else(PoisonError::into_inner).take());
         linger::linger(state);
         state.domain.memory.detach(state);
-        let inner = std::mem::take(&mut *state.lock());
+        let inner = state.lock().map(|mut inner| std::mem::take(&mut *inner));
+        if inner.is_err() {
+            // It stays as it is.
+            std::mem::forget(state.clone());
+        }
         drop(inner);
         drop(Box::from_raw(fid.cast::<FiEndpoint>()));
     }
