@@ -7,7 +7,7 @@
 enum { NUMBERS = 10000 };
 
 int main(int argc, char **argv) {
-    int rank, sum_is_right = 1;
+    int rank, is_right = 1;
     long *window;
     MPI_Win win;
     MPI_Init(&argc, &argv);
@@ -28,11 +28,11 @@ int main(int argc, char **argv) {
     } else if (rank == 1) {
         while (*(volatile long *)&window[NUMBERS] == 0) continue;
         MPI_Win_sync(win);
-        for (int at = 0; at < NUMBERS; at++) sum_is_right &= window[at] == at * 3 + 1;
+        for (int at = 0; at < NUMBERS; at++) is_right &= window[at] == at * 3 + 1;
     }
     MPI_Win_unlock_all(win);
     MPI_Win_free(&win);
-    if (!sum_is_right) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (!is_right) MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) printf("2 ranks have exchanged %d numbers while one computed\n", NUMBERS);
     MPI_Finalize();
