@@ -188,6 +188,30 @@ fn others_get_through_and_may_become_regular_peers_in_turn() {
     }
 }
 
+/// What waits at a socket that is closed would be lost: of two that send, the first keeps its own.
+#[test]
+fn of_two_that_send_all_the_time_one_keeps_its_socket_and_nothing_of_either_is_lost() {
+    let [mut near, mut other, mut far] = [loopback(), loopback(), loopback()].map(Station::new);
+    near.send(&mut far, 0..MANY);
+    far.take(0..MANY);
+    let first = far.link.regular_peers().0;
+    assert_eq!(first, Some(near.sends_from()));
+    sleep(STAYS);
+    let own = far.link.own();
+    for number in 0..4 * MANY {
+        near.transmit(own, number);
+        other.transmit(own, (1 << 20) + number);
+        if number % 32 == 0 {
+            far.receive();
+            assert_eq!(far.link.regular_peers().0, first, "at {number}");
+        }
+    }
+    while far.receive() {}
+    let (others, near): (Vec<_>, Vec<_>) =
+        far.seen.iter().map(|&(number, ..)| number).partition(|number| number >> 20 > 0);
+    assert!(near.into_iter().eq(0..4 * MANY) && others.into_iter().eq((1 << 20)..(1 << 20) + 4 * MANY));
+}
+
 #[test]
 fn a_regular_peer_that_falls_silent_while_another_sends_costs_nothing_in_the_end() {
     let [mut near, mut others, mut far] = [loopback(), loopback(), loopback()].map(Station::new);

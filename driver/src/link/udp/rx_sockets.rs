@@ -108,7 +108,8 @@ impl RxSockets {
         !self.turn.is_multiple_of(if self.others_send { 2 } else { TURNS })
     }
 
-    /// Looks whether one peer sends again and again.
+    /// Looks whether one peer sends again and again. It gets a socket once no other has one: what waits at a socket that is closed is lost, so
+    /// who still sends keeps it.
     #[inline]
     fn note(&mut self, messages: &[RxMessage]) {
         let Some(regularity) = &mut self.regularity else { return };
@@ -116,14 +117,16 @@ impl RxSockets {
         for message in messages {
             is_regular |= regularity.note(message.from);
         }
-        if is_regular && let Some(last) = messages.last() {
+        if is_regular
+            && self.regular.is_none()
+            && let Some(last) = messages.last()
+        {
             self.connect(last.from);
         }
     }
 
     #[cold]
     fn connect(&mut self, peer: SocketAddr) {
-        self.disconnect();
         match KernelSocket::connect(&self.anybody, peer, SocketDuty::Receive) {
             Ok(socket) => {
                 self.regular = Some(RegularSource::new(socket, peer));
