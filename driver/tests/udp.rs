@@ -485,4 +485,15 @@ fn an_interface_that_carries_less_shortens_the_packets_of_the_next_connection() 
     ends[0].qp = old[0];
     ends[1].qp = old[1];
     assert_eq!((wait(&mut ends, 1).len, wait(&mut ends, 0).status), (8192, WcStatus::Success));
+    // Connections made from now on have long packets again.
+    let until = Instant::now() + PATIENCE;
+    let mtu_of_the_next = |end: &mut End| {
+        let qp = end.engine.create_qp(0, end.pd, end.cq).expect("a number is free");
+        end.engine.address_of(&qp, &long()).expect("it has a port").mtu
+    };
+    while mtu_of_the_next(&mut ends[0]) != Mtu::Mtu4096 {
+        ends[0].engine.poll();
+        assert!(Instant::now() < until, "the interface is not looked at");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -9,12 +9,18 @@ use crate::link::dpdk::device::JUMBO_FRAME;
 pub(super) const LEAST_MTU: usize = 576;
 /// How long what a path carries is believed (RFC 1191, 6.3).
 const PATH_NS: Nanos = 600_000_000_000;
+/// Time between two looks at an interface that carries less than it did: when it carries more again nothing says so.
+const INTERFACE_NS: Nanos = 1_000_000_000;
 
 /// How long frames may be.
 pub(super) struct Lengths {
     /// What was asked for, and no device carries more.
     asked: usize,
     interface: usize,
+    /// The most that the interface has carried.
+    widest: usize,
+    /// When to look at the interface again, if it carries less.
+    next_look: Nanos,
     /// What a path carries, and until when that is believed.
     path: Option<(usize, Nanos)>,
 }
@@ -22,13 +28,23 @@ pub(super) struct Lengths {
 impl Lengths {
     pub(super) fn new(asked: Option<u16>, interface: usize) -> Self {
         let asked = asked.map_or(usize::MAX, |mtu| ethernet::LEN + usize::from(mtu)).min(JUMBO_FRAME);
-        let mut lengths = Self { asked, interface: 0, path: None };
-        lengths.set_interface(interface);
-        lengths
+        let interface = ethernet::LEN + interface;
+        Self { asked, interface, widest: interface, next_look: 0, path: None }
+    }
+
+    /// Whether the interface carries less than it did, and was not looked at for a while.
+    pub(super) fn are_to_be_looked_at(&mut self, now: Nanos) -> bool {
+        let are_short = self.interface < self.widest.min(self.asked);
+        let is_time = are_short && now >= self.next_look;
+        if is_time {
+            self.next_look = now + INTERFACE_NS;
+        }
+        is_time
     }
 
     pub(super) fn set_interface(&mut self, mtu: usize) {
         let was = std::mem::replace(&mut self.interface, ethernet::LEN + mtu);
+        self.widest = self.widest.max(self.interface);
         if self.interface < was.min(self.asked) {
             tracing::warn!(
                 "udp: the interface carries packets of {mtu} bytes now: longer ones of connections that are up are lost until it carries more"
@@ -72,6 +88,22 @@ mod tests {
         let mut lengths = Lengths::new(None, 9000);
         lengths.set_interface(1500);
         assert_eq!(lengths.most(), 1514);
+    }
+
+    #[test]
+    fn an_interface_that_carries_less_is_looked_at_now_and_then_until_it_carries_as_much_as_it_did() {
+        let looks = |lengths: &mut Lengths, seconds: Nanos| {
+            let times = (0..seconds * 10).map(|tenth| tenth * INTERFACE_NS / 10);
+            times.filter(|&now| lengths.are_to_be_looked_at(now)).count()
+        };
+        let mut lengths = Lengths::new(Some(9000), 65_536);
+        assert_eq!(looks(&mut lengths, 10), 0);
+        lengths.set_interface(9000);
+        assert_eq!(looks(&mut lengths, 10), 0, "more is not asked for");
+        lengths.set_interface(1500);
+        assert_eq!(looks(&mut lengths, 10), 10);
+        lengths.set_interface(9000);
+        assert_eq!((looks(&mut lengths, 30), lengths.most()), (0, 9014));
     }
 
     #[test]

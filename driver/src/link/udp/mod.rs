@@ -410,6 +410,9 @@ impl Link for UdpLink {
         if now >= self.next_look {
             self.next_look = now + LOOK_NS;
             self.lengths.forget_old(now);
+            if self.lengths.are_to_be_looked_at(now) {
+                self.look_at_interface();
+            }
             self.take_failures();
         }
         self.own_address.state(now)
