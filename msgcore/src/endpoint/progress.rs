@@ -10,8 +10,6 @@ use crate::services::Services;
 
 /// Calls between two looks around, for connections and memory: a look may be a system call.
 const PERIOD: u32 = 256;
-/// Calls between two looks at all messages, for those of peers that have gone.
-const DEPARTED_PERIOD: u32 = 1 << 12;
 /// Calls between them once all peers are connected, or gone: only a peer that has lost its mind asks then.
 const IDLE_PERIOD: u32 = 1 << 14;
 
@@ -115,7 +113,8 @@ impl<L: Link> Endpoint<L> {
         let lacks_memory = self.core.receives.are_missing()
             || self.core.ready.starved() > 0
             || self.core.unexpected_budget.is_withholding();
-        let is_idle = self.peers.are_all_known() && !lacks_memory && !self.wireup.is_urgent();
+        let is_awaited = self.wireup.is_urgent() || self.leaving.are_any_departed();
+        let is_idle = self.peers.are_all_known() && !lacks_memory && !is_awaited;
         if is_idle && self.calls & (IDLE_PERIOD - 1) != 0 {
             return false;
         }
@@ -124,9 +123,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn look_for_memory(&mut self) {
-        if self.calls & (DEPARTED_PERIOD - 1) == 0 {
-            self.retire_departed();
-        }
+        self.retire_departed();
         self.release_retired();
         if self.core.receives.are_missing() {
             self.core.replace_missing(&mut self.peers);

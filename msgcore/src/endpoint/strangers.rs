@@ -7,6 +7,7 @@
 //! under way.
 
 use roci_driver::link::Link;
+use roci_protocol::Nanos;
 use thiserror::Error;
 
 use super::Endpoint;
@@ -22,6 +23,9 @@ use crate::receive_queues::{Kind, ReceiveQueues};
 /// Peers that may be inserted: each takes a few hundred bytes before it is connected.
 const INSERTED_LIMIT: usize = 1 << 20;
 
+/// Time between two looks at all messages, for those of peers that have gone.
+const DEPARTED_LOOK: Nanos = 1_000_000;
+
 /// Peers that are no ranks and have gone.
 #[derive(Default)]
 pub(super) struct LeavingPeers {
@@ -29,6 +33,15 @@ pub(super) struct LeavingPeers {
     retired: Vec<PeerId>,
     /// Those that had come by themselves, and whose messages wait.
     departed: Vec<PeerId>,
+    /// When their messages were last looked for.
+    looked_at: Nanos,
+}
+
+impl LeavingPeers {
+    /// Whether messages wait of peers that have gone.
+    pub(super) fn are_any_departed(&self) -> bool {
+        !self.departed.is_empty()
+    }
 }
 
 /// Why an address was not inserted.
@@ -153,11 +166,17 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// Retires those that have gone and whose last message was taken. Takes a look at each message that waits.
+    /// Retires those that have gone and whose last message was taken. Takes a look at each message that waits, and so only now and then:
+    /// by time and not by calls, since others may wait for the place of one that has gone.
     pub(super) fn retire_departed(&mut self) {
-        if self.leaving.departed.is_empty() {
+        if !self.leaving.are_any_departed() {
             return;
         }
+        let now = self.core.engine.now();
+        if now.saturating_sub(self.leaving.looked_at) < DEPARTED_LOOK {
+            return;
+        }
+        self.leaving.looked_at = now;
         let left = self.services.tag.matching.senders();
         for id in self.leaving.departed.extract_if(.., |id| !left.contains(id)).collect::<Vec<_>>() {
             // It may have been removed meanwhile.
