@@ -119,6 +119,13 @@ impl RemotePieces {
     }
 }
 
+impl MemoryAccess {
+    /// Parts of the core's that so many bytes are at most: each ends where a piece does, here or there, or where it is too long for one.
+    fn most_parts(&self, len: usize) -> usize {
+        self.pieces.as_slice().len() + self.at.count + len / PART_LIMIT
+    }
+}
+
 /// Pairs each piece here with the memory there that it belongs to: what is one pair lies in one piece on both sides.
 fn pair(
     here: &[iovec],
@@ -173,6 +180,10 @@ impl EnabledEndpoint {
             return Err(Errno(libc::EINVAL));
         }
         let peer = self.peer(access.peer)?;
+        // What has begun in part cannot be repeated.
+        if self.worker.one_sided_room() < access.most_parts(len) {
+            return Err(Errno(libc::EAGAIN));
+        }
         if flags & FI_FENCE != 0 {
             self.worker.fence_to(peer)?;
         }
@@ -241,16 +252,18 @@ impl EnabledEndpoint {
         Ok(())
     }
 
-    /// Writes a copy of what lies here, which is short.
+    /// Writes a copy of what lies here, which is short. There is memory for all of it before any of it begins.
     fn write_copy(&mut self, peer: PeerId, access: &MemoryAccess, number: usize) -> Result<(), Errno> {
         let mut bytes = [0; INJECT_SIZE];
-        let bytes = access.pieces.gather(&mut bytes);
-        let mut done = 0;
-        for place in access.at.as_slice() {
-            let part = &bytes[done..][..place.len.min(bytes.len() - done)];
-            done += part.len();
-            let mut copy = self.worker.buffer(part.len()).map_err(|_| Errno(libc::EAGAIN))?;
-            copy.copy_from_slice(part);
+        let mut rest = access.pieces.gather(&mut bytes);
+        let mut copies = [const { None }; IOV_LIMIT];
+        for (copy, place) in copies.iter_mut().zip(access.at.as_slice()) {
+            let (part, behind) = rest.split_at(place.len.min(rest.len()));
+            rest = behind;
+            let memory = copy.insert(self.worker.buffer(part.len()).map_err(|_| Errno(libc::EAGAIN))?);
+            memory.copy_from_slice(part);
+        }
+        for (copy, place) in copies.into_iter().flatten().zip(access.at.as_slice()) {
             let at = SegmentKey::requested(place.key).at(place.addr as usize);
             let request = self.worker.put(peer, copy, at).map_err(|refused| refused.why)?;
             self.add_part(request, number);

@@ -298,6 +298,41 @@ fn nothing_is_lost_where_many_add_at_once() {
     assert!(results.windows(2).all(|two| two[0] < two[1]) && results[EACH - 1][0] < 2 * EACH as u64);
 }
 
+/// An operation of several pieces begins as a whole or not at all: what is refused can be repeated, and is done once.
+#[test]
+fn an_operation_of_several_pieces_is_refused_as_a_whole() {
+    let pair = Pair::open();
+    let memory = SharedBytes::new(&[0; 24]);
+    let _registered = pair.ends[1].reg_open(&memory, KEY);
+    let mut ones = [1_u64; 3];
+    let operands = fi_ioc { addr: ones.as_mut_ptr().cast(), count: 3 };
+    let there = [0, 8, 16].map(|addr| fi_rma_ioc { addr, count: 1, key: KEY });
+    let message = fi_msg_atomic {
+        msg_iov: &raw const operands,
+        desc: null_mut(),
+        iov_count: 1,
+        addr: pair.numbers[0],
+        rma_iov: there.as_ptr(),
+        rma_iov_count: 3,
+        datatype: FI_UINT64,
+        op: FI_SUM,
+        context: null_mut(),
+        data: 0,
+    };
+    let end = pair.ends[0].endpoint;
+    // SAFETY: the numbers are there, and copied in the call.
+    let add = || unsafe { ((*(*end).atomic).writemsg)(end, (&raw const message).cast(), 0) };
+    let begun = (0..1000).take_while(|_| add() == 0).count() as u64;
+    assert!((2..1000).contains(&begun), "{begun} may be under way at once");
+    for _ in 0..begun {
+        pair.wait(0).good();
+    }
+    assert_eq!(u64s(&memory), [begun; 3]);
+    assert_eq!(add(), 0, "there is room again");
+    pair.wait(0).good();
+    assert_eq!(u64s(&memory), [begun + 1; 3]);
+}
+
 /// The memory's owner is closed while operations are under way.
 #[test]
 fn operations_end_where_the_peer_goes() {

@@ -232,6 +232,10 @@ impl EnabledEndpoint {
         }
         let arithmetic = call.check(self.atomic_limit())?;
         let peer = self.peer(call.peer)?;
+        // What has begun in part cannot be repeated: it would be done twice.
+        if self.worker.active_room(peer) < call.at.count {
+            return Err(Errno(libc::EAGAIN));
+        }
         let number = self.operations.insert(PendingOperation {
             context: call.context,
             buffer: null_mut(),

@@ -157,6 +157,12 @@ impl<L: Link> ActiveMessages for Worker<L> {
 }
 
 impl<L: Link> Worker<L> {
+    /// Returns how many requests more a peer may be sent before one of those under way has been replied to. Who asks for several that
+    /// belong together looks first, so that not some of them alone are sent.
+    pub fn active_room(&self, to: impl Into<PeerId>) -> usize {
+        self.endpoint.services.am.room(to.into())
+    }
+
     /// Sends an active message.
     #[inline]
     pub(crate) fn send_active_as(&mut self, to: PeerId, active: Active, payload: &[u8]) -> Result<(), CallError> {

@@ -117,6 +117,11 @@ impl AmService {
         Ok(token)
     }
 
+    /// Returns how many requests more may be opened to a peer.
+    pub(crate) fn room(&self, peer: PeerId) -> usize {
+        (WINDOW - self.open.get(peer.slot()).copied().unwrap_or(0)) as usize
+    }
+
     /// Forgets a request that was not sent, or is over. Returns which that was.
     pub(crate) fn close_request(&mut self, token: u32, peer: PeerId) -> Option<Request> {
         let entry = self.requests.get_mut(token as usize)?;

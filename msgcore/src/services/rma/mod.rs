@@ -143,6 +143,11 @@ impl RmaService {
         Ok(())
     }
 
+    /// Returns how many operations more may be under way.
+    pub(crate) fn room(&self) -> usize {
+        LIMIT - self.operations.len()
+    }
+
     fn start<L: Link>(&mut self, core: &mut Core<L>, peer: &mut Peer, key: Key, call: OneSidedCall) {
         match call {
             OneSidedCall::Put { buffer, at, then } => self.submit_put(core, peer, key, (buffer, at), then),

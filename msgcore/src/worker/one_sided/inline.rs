@@ -144,6 +144,12 @@ impl<L: Link> Worker<L> {
         gone.map_or(Ok(None), |error| Err(error.into()))
     }
 
+    /// Returns how many one-sided operations more may be under way. Who begins several that belong together looks first, so that not
+    /// some of them alone begin.
+    pub fn one_sided_room(&self) -> usize {
+        self.endpoint.services.rma.room()
+    }
+
     pub(in crate::worker) fn begin_one_sided(
         &mut self,
         to: PeerId,
