@@ -238,9 +238,13 @@ unsafe extern "C" fn straddr(
     let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN) };
     let Ok(address) = EndpointAddress::from_bytes(bytes) else { return null_mut() };
     let written = format!("fi_roci://{address}\0");
-    // SAFETY: the application has so much room for a text.
+    // SAFETY: the application has so much room for a text. What is cut off has an end, too, as of snprintf.
     unsafe {
+        let room = *len;
         copy_out(written.as_bytes(), text.cast(), len);
+        if (1..written.len()).contains(&room) {
+            *text.add(room - 1) = 0;
+        }
     }
     text
 }
