@@ -12,6 +12,7 @@ mod json;
 mod loops;
 mod machine;
 mod output;
+mod overhead;
 mod plan;
 mod reading;
 mod record;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::blames::Blame;
 use crate::figures::{self, Figure};
 use crate::machine::{HostInfo, IDLE_LOAD};
+use crate::overhead;
 use crate::plan::Extent;
 use crate::reading::{Metric, Point, Topology};
 use crate::record::RunRecord;
@@ -79,6 +80,7 @@ impl BenchReport<'_> {
         text += remarks::LEGEND;
         text += &self.one_host();
         text += &self.place("Two namespaces", Topology::Veth, Some(figures::NAMESPACES));
+        text += &overhead::markdown(self.results);
         text += &self.place("Jumbo frames", Topology::Jumbo, None);
         text += &self.place("One packet in 1,000 lost", Topology::Loss01, None);
         text += &self.place("One packet in 100 lost", Topology::Loss1, None);

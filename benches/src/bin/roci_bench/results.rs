@@ -106,6 +106,12 @@ impl Results {
         Summary::of(ours.iter().filter_map(|(round, value)| Some(value / theirs.get(round)?)))
     }
 
+    /// How much more than the other one: of readings of the same round, too.
+    pub(crate) fn difference(&self, key: &ResultKey, less: &ResultKey) -> Option<Summary> {
+        let (ours, theirs) = (self.values.get(key)?, self.values.get(less)?);
+        Summary::of(ours.iter().filter_map(|(round, value)| Some(value - theirs.get(round)?)))
+    }
+
     /// How many times what it is compared with.
     pub(crate) fn ratio_to_base(&self, key: &ResultKey) -> Option<Summary> {
         let base = key.base().filter(|base| base != key)?;
