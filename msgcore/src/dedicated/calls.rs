@@ -77,7 +77,8 @@ impl<H: EngineHost> DedicatedWorker<H> {
     }
 
     /// Sends `bytes`, which are the caller's again when the call returns, as [`Worker::inject`](crate::Worker::inject) does. The
-    /// engine is given a copy.
+    /// engine is given a copy, and finds out later whether there is such a peer: a message to one that was removed ends unseen, as that
+    /// of an operation that was left alone does.
     ///
     /// # Errors
     /// The message is too long, or could not be sent.

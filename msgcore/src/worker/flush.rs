@@ -148,7 +148,7 @@ impl<L: Link> Worker<L> {
 }
 
 /// A worker that is dropped, and neither closed nor aborted, lingers until what was sent has reached its peers: as long as
-/// `linger_ms` says. A worker without a job, whose peers are polled by the same thread, does not.
+/// `linger_ms` says. One that was assembled from ports, whose peers the same thread may poll, does not.
 impl<L: Link> Drop for Worker<L> {
     fn drop(&mut self) {
         if thread::panicking() || self.is_forked() {

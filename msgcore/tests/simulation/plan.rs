@@ -87,7 +87,6 @@ impl Plan {
                 set(config, &FIREHOSES);
             }
         }
-        // Streams are an inline worker's alone.
         let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();
         Self {
             configs,
