@@ -102,14 +102,18 @@ impl Results {
 
     /// How many times the other one: of readings of the same round, so that a noisy hour does not count.
     pub(crate) fn ratio(&self, key: &ResultKey, to: &ResultKey) -> Option<Summary> {
-        let (ours, theirs) = (self.values.get(key)?, self.values.get(to)?);
-        Summary::of(ours.iter().filter_map(|(round, value)| Some(value / theirs.get(round)?)))
+        self.compared(key, to, |ours, theirs| ours / theirs)
     }
 
     /// How much more than the other one: of readings of the same round, too.
     pub(crate) fn difference(&self, key: &ResultKey, less: &ResultKey) -> Option<Summary> {
-        let (ours, theirs) = (self.values.get(key)?, self.values.get(less)?);
-        Summary::of(ours.iter().filter_map(|(round, value)| Some(value - theirs.get(round)?)))
+        self.compared(key, less, |ours, theirs| ours - theirs)
+    }
+
+    /// Readings of the same round beside each other.
+    fn compared(&self, key: &ResultKey, other: &ResultKey, how: impl Fn(f64, f64) -> f64) -> Option<Summary> {
+        let (ours, theirs) = (self.values.get(key)?, self.values.get(other)?);
+        Summary::of(ours.iter().filter_map(|(round, value)| Some(how(*value, *theirs.get(round)?))))
     }
 
     /// How many times what it is compared with.
