@@ -1,5 +1,5 @@
-//! Whether the host's own rules let datagrams for a socket pass: what its firewall drops of its own, it drops of others. Those of
-//! other hosts may be dropped all the same, by rules for them or on the way.
+//! Whether the host's own rules let datagrams for a socket pass: what its firewall drops of its own, it drops of others. A host's
+//! datagrams to itself go over the loopback interface, so rules for other interfaces do not show, and reading them takes root.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -26,7 +26,7 @@ pub(super) fn check(mut link: UdpLink, machine: &Machine) -> Check {
         return held_back(own, &error);
     }
     if arrives(&mut link) {
-        return Check::ok(NAME, format!("a datagram to {own} arrives"));
+        return Check::ok(NAME, format!("a datagram to {own} arrives from here; rules for other hosts' are not seen"));
     }
     dropped(own, machine)
 }
