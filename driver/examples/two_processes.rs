@@ -47,7 +47,7 @@ impl End {
         engine.add_port(link, [10, 0, 0, own].into(), true);
         let (pd, cq, params) = (engine.alloc_pd(), engine.create_cq(16), QpParams::default());
         let unconnected = engine.create_qp(0, pd, cq)?;
-        publish(place, own, &engine.address_of(&unconnected, &params)?)?;
+        publish(place, own, &engine.address_of(&unconnected, &params))?;
         let qp = engine.connect(unconnected, &look_up(place, peer)?, &params)?;
         let buffer = engine.buffer(64)?;
         engine.post_recv(qp, 1, buffer)?;

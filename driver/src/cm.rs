@@ -11,7 +11,7 @@ use roci_protocol::cm::{self, CmError, ConnId, Ending, PrivateData, SidrFailure,
 use roci_protocol::rc::Dialect;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{RejReason, ServiceId};
-use roci_protocol::{Pkey, Qpn};
+use roci_protocol::{Mtu, Pkey, Qpn};
 use thiserror::Error;
 
 use crate::handles::{CmChannel, QueuePair};
@@ -127,7 +127,7 @@ pub enum CmCallError {
     /// Nothing leads to the peer.
     #[error("the peer cannot be reached: {0}")]
     Unreachable(Unreachable),
-    /// The peer decides on the path MTU, and the link does not carry it: refuse with [`RejReason::INVALID_MTU`].
+    /// The peer decides on the path MTU, and the link does not carry it any more: refuse with [`RejReason::INVALID_MTU`].
     #[error("the link does not carry the path MTU that the peer asks for")]
     PathMtu,
     /// The queue pair was made on another address than the one that the peer connects to.
@@ -159,6 +159,8 @@ pub(crate) struct CmRoute {
     /// come.
     pub(crate) traffic_class: u8,
     pub(crate) priority: u8,
+    /// What a REQ that comes this way may ask for.
+    pub(crate) mtu: Mtu,
 }
 
 impl PartialEq for CmRoute {
@@ -181,6 +183,10 @@ impl cm::Route for CmRoute {
 
     fn pkey(&self) -> Pkey {
         self.pkey
+    }
+
+    fn mtu(&self) -> Mtu {
+        self.mtu
     }
 }
 

@@ -20,7 +20,7 @@
 //! let (client_cq, server_cq) = (client.create_cq(16), server.create_cq(16));
 //! let ours = client.create_qp(0, client_pd, client_cq)?;
 //! let theirs = server.create_qp(0, server_pd, server_cq)?;
-//! let (our_address, their_address) = (client.address_of(&ours, &params)?, server.address_of(&theirs, &params)?);
+//! let (our_address, their_address) = (client.address_of(&ours, &params), server.address_of(&theirs, &params));
 //! let qp = client.connect(ours, &their_address, &params)?;
 //! let peer = server.connect(theirs, &our_address, &params)?;
 //!

@@ -37,6 +37,8 @@ pub struct UnconnectedQp {
     pub(crate) pd: PdId,
     pub(crate) cq: CompletionQueue,
     pub(crate) psn: Psn,
+    /// What its frames carry at most, as of when it was made: what its peer is given and what is connected must agree.
+    pub(crate) mtu: Mtu,
     pub(crate) vlan: Option<u16>,
     pub(crate) shared: Option<SharedReceiveQueue>,
     /// The peer's, where the caller knows it.
@@ -56,6 +58,17 @@ impl UnconnectedQp {
     #[must_use]
     pub fn reporting_to(self, channel: CmChannel) -> Self {
         Self { channel, ..self }
+    }
+
+    /// The same, with packets of at most this MTU.
+    #[must_use]
+    pub fn with_mtu(self, at_most: Mtu) -> Self {
+        Self { mtu: self.mtu.min(at_most), ..self }
+    }
+
+    /// The MTU that it can be connected with at most.
+    pub const fn mtu(&self) -> Mtu {
+        self.mtu
     }
 
     /// Whether it is on a port.

@@ -9,6 +9,7 @@ use roci_driver::{
     CmCallError, CmChannel, CmEvent, CompletionQueue, ConnId, ConnectError, Dialect, Engine, PdId, Pkey, PortConfig,
     PortConfigError, PortSpace, QpParams, QueuePair, RejReason, SendWr, ServiceId, State, WcStatus,
 };
+use roci_protocol::Mtu;
 use roci_protocol::sim::Faults;
 use roci_testkit::{Swarm, World, poll_and_check};
 
@@ -33,7 +34,16 @@ impl Hosts {
 
     fn in_partitions(faults: Option<Faults>, address: [&str; 2], pkeys: [Pkey; 2]) -> Self {
         let clock = Clock::default();
-        let (near, far) = SimLink::pair(&clock);
+        Self::over(SimLink::pair(&clock), clock, faults, address, pkeys)
+    }
+
+    fn over(
+        (near, far): (SimLink, SimLink),
+        clock: Clock,
+        faults: Option<Faults>,
+        address: [&str; 2],
+        pkeys: [Pkey; 2],
+    ) -> Self {
         let mut links = [near, far].into_iter();
         let mut pkeys = pkeys.into_iter();
         let ends = address.map(|ip| {
@@ -267,6 +277,28 @@ fn refusals_carry_their_reason() {
     assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
 }
 
+/// A REP has no word for another MTU (IBTA 12.6.8).
+#[test]
+fn a_request_for_longer_packets_than_the_port_carries_is_refused_and_a_shorter_one_is_granted() {
+    let clock = Clock::default();
+    let (near, far) = SimLink::pair(&clock);
+    let links = (near, far.with_max_frame(1514));
+    let mut hosts = Hosts::over(links, clock, None, ["10.0.0.1", "10.0.0.2"], [Pkey::DEFAULT; 2]);
+    for mtu in [Mtu::Mtu4096, Mtu::Mtu2048] {
+        hosts.params[0].mtu = mtu;
+        let ours = hosts.connect("10.0.0.2");
+        let CmEvent::Rejected { id, reason, .. } = hosts.event(0) else { panic!("a refusal is due") };
+        assert_eq!((id, reason), (ours, RejReason::INVALID_MTU));
+        while hosts.event(0) != (CmEvent::TimewaitExit { id: ours }) {}
+    }
+    hosts.params[0].mtu = Mtu::Mtu1024;
+    hosts.connect("10.0.0.2");
+    let (_, far) = hosts.accept();
+    let CmEvent::Replied { qp, .. } = hosts.event(0) else { panic!("a reply is due") };
+    let mtus = [hosts.ends[0].engine.path_mtu(qp), hosts.ends[1].engine.path_mtu(far)];
+    assert_eq!(mtus, [Some(Mtu::Mtu1024); 2]);
+}
+
 #[test]
 fn a_window_that_nothing_fits_through_is_refused_before_anybody_is_asked() {
     for window in [0, 1 << 23, u32::MAX] {
@@ -276,7 +308,7 @@ fn a_window_that_nothing_fits_through_is_refused_before_anybody_is_asked() {
         let Host { engine, pd, cq } = &mut hosts.ends[0];
         let params = QpParams { window, ..QpParams::default() };
         let qp = engine.create_qp(0, *pd, *cq).expect("room");
-        let address = engine.address_of(&qp, &params).expect("the link carries packets");
+        let address = engine.address_of(&qp, &params);
         assert_eq!(engine.connect(qp, &address, &params), Err(ConnectError::Window(window)));
         let qp = engine.create_qp(0, *pd, *cq).expect("room");
         let peer = SocketAddr::new([10, 0, 0, 2].into(), PORT);

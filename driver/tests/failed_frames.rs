@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use roci_driver::link::sim::{Clock, SimLink};
@@ -10,6 +11,9 @@ use roci_driver::link::{Batch, FailedFrame, FrameFailure, Full, Link, LinkState,
 use roci_driver::{Address, Engine, Mtu, QpParams, QueuePair, SendWr, State};
 use roci_protocol::wire::{Bth, MacAddr, Opcode};
 use roci_protocol::{Nanos, Psn, Qpn};
+
+/// A peer that the way to carries shorter packets than the link.
+const NARROW: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 
 /// Reports that wait, and what the engine has shortened the link to.
 #[derive(Default)]
@@ -33,6 +37,10 @@ impl Link for Reporting {
 
     fn max_frame(&self) -> usize {
         self.inner.max_frame()
+    }
+
+    fn max_frame_to(&self, peer: IpAddr) -> usize {
+        if peer == NARROW { 1514 } else { self.max_frame() }
     }
 
     fn mac(&self) -> MacAddr {
@@ -76,7 +84,7 @@ fn waiting() -> (Engine<Reporting>, QueuePair, Rc<RefCell<Reports>>, FailedFrame
     engine.add_port(Reporting { inner, reports: reports.clone() }, [10, 0, 0, 1].into(), false);
     let (pd, cq) = (engine.alloc_pd(), engine.create_cq(16));
     let qp = engine.create_qp(0, pd, cq).expect("a number is free");
-    let ours = engine.address_of(&qp, &QpParams::default()).expect("it has a port");
+    let ours = engine.address_of(&qp, &QpParams::default());
     let (ip, qpn) = ([10, 0, 0, 2].into(), Qpn::new(0x77));
     let peer = Address { ip, mac: station::of_port(17_000), qpn, psn: Psn::new(9), mtu: Mtu::Mtu1024, ..ours };
     let qp = engine.connect(qp, &peer, &QpParams::default()).expect("they agree");
@@ -131,4 +139,22 @@ fn a_packet_that_was_too_long_shortens_the_link_and_ends_nothing() {
     reports.borrow_mut().waiting.push_back(FailedFrame { failure: FrameFailure::TooLong(1280), ..report });
     engine.poll();
     assert_eq!((engine.qp_state(qp), reports.borrow().shortened), (Some(State::Rts), Some(1280)));
+}
+
+#[test]
+fn a_queue_pair_keeps_to_what_the_way_to_its_peer_carries() {
+    let (mut engine, ..) = waiting();
+    let (pd, cq) = (engine.alloc_pd(), engine.create_cq(16));
+    let mtu_towards = |engine: &mut Engine<Reporting>, ip: IpAddr| {
+        let mut qp = engine.create_qp(0, pd, cq).expect("a number is free");
+        engine.fit_path(&mut qp, ip);
+        let params = QpParams { mtu: Mtu::Mtu8192, ..QpParams::default() };
+        let ours = engine.address_of(&qp, &params);
+        let peer = Address { ip, qpn: Qpn::new(0x78), ..ours };
+        let qp = engine.connect(qp, &Address { mtu: Mtu::Mtu8192, ..peer }, &params).expect("they agree");
+        assert_eq!(engine.path_mtu(qp), Some(ours.mtu), "what the peer was given, and what is connected");
+        ours.mtu
+    };
+    assert_eq!(mtu_towards(&mut engine, [10, 0, 0, 2].into()), Mtu::Mtu8192);
+    assert_eq!(mtu_towards(&mut engine, NARROW), Mtu::Mtu1024);
 }

@@ -123,7 +123,7 @@ impl Scene {
         let made = self.wire.ends.each_mut().map(|end| {
             let cq = end.engine.create_cq(64);
             let qp = end.engine.create_qp(0, end.pd, cq).expect("room");
-            let address = end.engine.address_of(&qp, &params[number]).expect("the link carries packets");
+            let address = end.engine.address_of(&qp, &params[number]);
             number += 1;
             (qp, cq, address)
         });

@@ -51,7 +51,7 @@ fn connected(links: [DpdkLink; 2], zero_copy_from: usize, faults: Option<Faults>
         assert_eq!(engine.check_zero_copy(port), Ok(()));
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(64));
         let qp = engine.create_qp(port, pd, cq).expect("room");
-        let address = engine.address_of(&qp, &params).expect("the link carries packets");
+        let address = engine.address_of(&qp, &params);
         Some((engine, pd, cq, qp, address))
     });
     let addresses = ends.each_ref().map(|end| end.as_ref().expect("made above").4);

@@ -212,7 +212,7 @@ impl<'a, H: EngineOwner> Session<'a, H> {
     /// Everything up to the client's first keys, and the way to it.
     fn greet(&mut self, near: &UnconnectedQp) -> Result<(Address, ClientInfo), ServeError> {
         let settings = self.settings;
-        let ours = self.engine().address_of(near, &settings.params)?;
+        let ours = self.engine().address_of(near, &settings.params);
         let version = self.exchange_versions()?;
         let cycle_buffer = self.exchange_machines()?;
         let mtu = self.exchange_mtus(ours.mtu)?;

@@ -278,6 +278,11 @@ impl Mtu {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
+    /// The next smaller size, if there is one.
+    pub fn shorter(self) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|&mtu| mtu < self)
+    }
+
     /// How many packets a message of `len` bytes takes: at least one.
     #[inline]
     pub const fn packets(self, len: u32) -> u32 {

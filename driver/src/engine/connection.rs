@@ -36,6 +36,7 @@ impl<L: Link> Engine<L> {
     ) -> Result<UnconnectedQp, ConnectError> {
         let interface = &self.ports[port].interfaces[address];
         let (ip, vlan) = (interface.ip, interface.vlan);
+        let mtu = largest_mtu(self.ports[port].link.max_frame())?;
         let (qp, psn) = self.qps.reserve(self.ports[port].link.share()).ok_or(ConnectError::NoQueuePair)?;
         Ok(UnconnectedQp {
             qp,
@@ -45,10 +46,18 @@ impl<L: Link> Engine<L> {
             pd,
             cq,
             psn,
+            mtu,
             shared: None,
             station: None,
             channel: CmChannel::default(),
         })
+    }
+
+    /// Has the queue pair's packets be as short as the way to this peer needs them. Call it before [`Engine::address_of`], where the
+    /// peer is known; a connection by RDMA-CM does so by itself.
+    pub fn fit_path(&self, qp: &mut UnconnectedQp, peer: IpAddr) {
+        let carried = largest_mtu(self.ports[qp.port].link.max_frame_to(peer));
+        qp.mtu = qp.mtu.min(carried.unwrap_or(Mtu::Mtu256));
     }
 
     /// Lets the queue pair take its receives from `srq`, which must complete to the queue pair's completion queue.
@@ -61,17 +70,17 @@ impl<L: Link> Engine<L> {
     }
 
     /// What the peer must know.
-    pub fn address_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Address, ConnectError> {
+    pub fn address_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Address {
         let link = &self.ports[qp.port].link;
-        let mtu = largest_mtu(link.max_frame())?.min(params.mtu);
+        let mtu = qp.mtu.min(params.mtu);
         let max_rd_atomic = params.max_rd_atomic.min(u8::MAX.into()) as u8;
         let (mac, &QpParams { dialect, icrc, .. }) = (link.mac(), params);
-        Ok(Address { mac, ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic, dialect, icrc })
+        Address { mac, ip: qp.ip, qpn: qp.qp.0, psn: qp.psn, mtu, max_rd_atomic, dialect, icrc }
     }
 
     /// Connects to `peer`, whose address came out of band. Post receives before the peer may send.
     pub fn connect(&mut self, qp: UnconnectedQp, peer: &Address, params: &QpParams) -> Result<QueuePair, ConnectError> {
-        let ours = self.address_of(&qp, params).inspect_err(|_| drop(self.qps.vacate(qp.qp)))?;
+        let ours = self.address_of(&qp, params);
         let config = params.config(&ours, peer, qp.shared.is_some());
         let params = QpParams { icrc: ours.icrc || peer.icrc, ..params.clone() };
         self.establish(qp, peer.mac, peer.ip, config, &params)

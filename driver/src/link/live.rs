@@ -168,6 +168,10 @@ impl Link for AnyLink {
         forward!(self, link => link.max_frame())
     }
 
+    fn max_frame_to(&self, peer: IpAddr) -> usize {
+        forward!(self, link => link.max_frame_to(peer))
+    }
+
     fn mac(&self) -> MacAddr {
         forward!(self, link => link.mac())
     }

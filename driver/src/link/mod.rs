@@ -208,6 +208,12 @@ pub trait Link {
     /// The longest frame that crosses.
     fn max_frame(&self) -> usize;
 
+    /// The longest frame that the way to a peer carries, as far as this host knows: at most [`Link::max_frame`].
+    fn max_frame_to(&self, peer: IpAddr) -> usize {
+        let _ = peer;
+        self.max_frame()
+    }
+
     /// The port's station address.
     fn mac(&self) -> MacAddr;
 
@@ -332,6 +338,10 @@ macro_rules! same_as_inner_link {
     () => {
         fn max_frame(&self) -> usize {
             self.inner.max_frame()
+        }
+
+        fn max_frame_to(&self, peer: IpAddr) -> usize {
+            self.inner.max_frame_to(peer)
         }
 
         fn mac(&self) -> MacAddr {

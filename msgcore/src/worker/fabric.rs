@@ -51,8 +51,9 @@ impl Fabric {
         let mut fabric = Self { rank, size, engine, pd, cq, queue_pairs, job, is_shared, addresses, local };
         let mut unconnected = Vec::new();
         for (index, &peer) in peers.iter().enumerate() {
-            let qp = fabric.engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
-            let address = fabric.engine.address_of(&qp, &params)?;
+            let mut qp = fabric.engine.create_qp(if is_shared { 0 } else { index }, pd, cq)?;
+            fabric.engine.fit_path(&mut qp, fabric.addresses[peer].ip);
+            let address = fabric.engine.address_of(&qp, &params);
             fabric.job()?.put(&format!("address/{rank}/{peer}"), &address.to_string())?;
             unconnected.push(qp);
         }
@@ -154,7 +155,7 @@ impl<L: Link> Fabric<L> {
             let pd = engine.alloc_pd();
             let cq = engine.create_cq(params.sq_depth + params.rq_depth);
             let qp = engine.create_qp(0, pd, cq).expect("the engine has room");
-            let address = engine.address_of(&qp, &params).expect("the link carries packets");
+            let address = engine.address_of(&qp, &params);
             (pd, cq, qp, address)
         });
         let addresses = ends.each_ref().map(|(.., address)| *address);

@@ -135,6 +135,28 @@ fn neither_end_sends_before_the_other_can_receive() {
     }
 }
 
+/// RDMA-CM's reply has no word for the MTU, so a request may name one that the peer's port does not carry.
+#[test]
+fn ends_whose_ports_carry_packets_of_other_lengths_agree_on_the_shorter() {
+    for method in METHODS {
+        for mtus in [["9000", "1500"], ["1500", "9000"], ["9000", "600"], ["4200", "2200"]] {
+            for (first, second) in BEGINNINGS {
+                let what = format!("{method}, {mtus:?}, {first} first, then after {second:?}");
+                let settings = mtus.map(|mtu| [("connect_method", method), ("port_mtu", mtu)]);
+                let mut pair = World::of(&[&settings[0], &settings[1]]);
+                pair.workers[first].connect((1 - first).into()).expect("it is there");
+                if let Some(steps) = second {
+                    pair.steps(steps);
+                    pair.workers[1 - first].connect(first.into()).expect("it is there");
+                }
+                pair.until(&what, is_connected);
+                assert_connected(&mut pair, &what);
+                exchange(&mut pair, 1);
+            }
+        }
+    }
+}
+
 fn assert_connected_no_more(pair: &mut World) {
     for who in [0, 1] {
         assert_eq!(events(pair, who), []);

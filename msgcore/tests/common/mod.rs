@@ -13,6 +13,7 @@ use roci_msgcore::config::Origin;
 use roci_msgcore::{
     Config, Domain, Done, OpError, Pattern, Ports, Request, SendOptions, Source, Tag, TagMatch, Worker,
 };
+use roci_protocol::wire::ethernet;
 use roci_testkit::World as _;
 
 pub(crate) use facade::TestWorker;
@@ -62,6 +63,10 @@ fn engines(net: NetConfig, configs: &[Config], seed: u64) -> Engines {
     let engine = |((rank, link), config): ((usize, SimLink), &Config)| {
         let mut engine = roci_testkit::engine(config.arena_size, seed << 8 | rank as u64);
         engine.set_fast_path(has_fast_path(seed, rank));
+        let link = match config.wanted_port_mtu() {
+            Some(mtu) => link.with_max_frame(ethernet::LEN + usize::from(mtu)),
+            None => link,
+        };
         let link = Faulty::new(link, config.faults, rank as u64 + 1);
         // All are on one link, however many.
         let interfaces = vec![Interface { ip: hosts[rank], prefix: 16, vlan: None }];

@@ -105,7 +105,7 @@ impl<const DEDICATED: bool> AnyScene<DEDICATED> {
     /// A queue pair of the hostile peer's, and its address.
     fn create(&mut self) -> (UnconnectedQp, String) {
         let qp = self.peer.engine.create_qp(0, self.peer.pd, self.cq).expect("room");
-        let address = self.peer.engine.address_of(&qp, &params()).expect("the link carries packets");
+        let address = self.peer.engine.address_of(&qp, &params());
         (qp, address.to_string())
     }
 

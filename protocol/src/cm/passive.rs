@@ -8,7 +8,7 @@ use super::{
     CmConfig, CmError, CmState, ConnId, ConnectionEvent, ConnectionManager, Ending, Offer, PrivateData, Route, Terms,
 };
 use crate::Nanos;
-use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType};
+use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject, TransportType, mtu_of};
 
 impl<R: Route> ConnectionManager<R> {
     /// Grants a request; private data of up to 196 bytes. The queue pair must be ready to receive: the peer's packets
@@ -117,6 +117,11 @@ impl<R: Route> ConnectionManager<R> {
         if !self.listeners.contains(req.service_id) {
             self.stats.req_no_service += 1;
             return Err(Some(RejReason::INVALID_SERVICE_ID));
+        }
+        // A REP has no word for another MTU.
+        if mtu_of(req.path_mtu).is_none_or(|mtu| mtu > route.mtu()) {
+            self.stats.req_wrong_mtu += 1;
+            return Err(Some(RejReason::INVALID_MTU));
         }
         let asker = asker(route, req.service_id, &req.private_data).map_err(|why| Some(self.refusal_of(why)))?;
         if self.listeners.pending(req.service_id) >= self.config.max_pending_requests {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::net::IpAddr;
 
-use crate::Pkey;
+use crate::{Mtu, Pkey};
 
 /// The caller's token for a peer and the way to it.
 ///
@@ -19,6 +19,11 @@ pub trait Route: Copy + PartialEq + Debug {
     /// Our key of the partition that both are in.
     fn pkey(&self) -> Pkey {
         Pkey::DEFAULT
+    }
+
+    /// The largest path MTU that a peer may ask for.
+    fn mtu(&self) -> Mtu {
+        Mtu::Mtu4096
     }
 }
 

@@ -52,6 +52,8 @@ counters! {
     req_wrong_transport,
     /// REQs for another partition than that of the address they came to.
     req_wrong_partition,
+    /// REQs refused: they ask for longer packets than the way to the peer carries, or for a path MTU that there is not.
+    req_wrong_mtu,
     /// REQs refused: the addressing header is missing or malformed.
     req_bad_addressing,
     /// REQs refused: the addressing header names others than the packet.

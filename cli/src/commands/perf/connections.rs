@@ -88,7 +88,8 @@ fn create(
     for _ in 0..count {
         let mut qp = fabric.engine.create_qp(0, fabric.pd, fabric.cq).map_err(Failure::new)?;
         fabric.engine.share_receives(&mut qp, stock).map_err(Failure::new)?;
-        addresses.push(fabric.engine.address_of(&qp, params).map_err(Failure::new)?.to_string());
+        fabric.engine.fit_path(&mut qp, fabric.address_of(1 - fabric.rank).ip);
+        addresses.push(fabric.engine.address_of(&qp, params).to_string());
         fresh.push(qp);
     }
     Ok((fresh, addresses.join(";")))

@@ -7,10 +7,10 @@ mod terms;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use roci_protocol::Qpn;
 use roci_protocol::cm::{self, CmError, CmStats, ConnId, Offer, SidrId};
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
+use roci_protocol::{Mtu, Qpn};
 
 use super::Engine;
 use crate::cm::{Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, TagSender};
@@ -19,7 +19,7 @@ use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
 use crate::qp::{QpParams, UnconnectedQp};
 pub(super) use management::Management;
-use terms::{as_asked, basic_offer};
+use terms::{as_asked, basic_offer, offer};
 
 impl<L: Link> Engine<L> {
     /// Takes connections for `service`. On a port that several engines share, the one with the lowest queue is asked for
@@ -75,7 +75,7 @@ impl<L: Link> Engine<L> {
     /// and call again.
     pub fn cm_connect(
         &mut self,
-        qp: UnconnectedQp,
+        mut qp: UnconnectedQp,
         peer: SocketAddr,
         params: &QpParams,
         private_data: &[u8],
@@ -84,7 +84,8 @@ impl<L: Link> Engine<L> {
             Ok(way) => way,
             Err(error) => return Err((error, qp)),
         };
-        let offer = match self.offer(&qp, params) {
+        self.fit_path(&mut qp, peer.ip());
+        let offer = match offer(&qp, params) {
             Ok(offer) => offer,
             Err(error) => return Err((error, qp)),
         };
@@ -244,7 +245,18 @@ impl<L: Link> Engine<L> {
         let interface = self.ports[port].interfaces[address];
         let mac = self.station(port, address, peer.ip())?;
         let (ours, vlan, pkey) = (interface.ip, interface.vlan, self.ports[port].pkey);
-        let way = CmRoute { port, address, ours, theirs: peer.ip(), vlan, mac, pkey, traffic_class: 0, priority: 0 };
+        let way = CmRoute {
+            port,
+            address,
+            ours,
+            theirs: peer.ip(),
+            vlan,
+            mac,
+            pkey,
+            traffic_class: 0,
+            priority: 0,
+            mtu: Mtu::Mtu4096,
+        };
         let service = ServiceId::of_port(PortSpace::Udp, peer.port());
         let (now, source) = (self.now(), self.cm.ephemeral_port());
         let id = self.cm.machine.sidr_resolve(now, way, service, source, private_data)?;
@@ -282,8 +294,8 @@ impl<L: Link> Engine<L> {
         };
         let &QpParams { traffic_class, priority, .. } = params;
         let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
-        let pkey = self.ports[port].pkey;
-        Ok(CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority })
+        let (pkey, mtu) = (self.ports[port].pkey, qp.mtu);
+        Ok(CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu })
     }
 
     fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {

@@ -1,14 +1,16 @@
 //! What comes in for the connection manager (datagrams, its time, first packets), what it says and asks for.
 
+use std::net::IpAddr;
+
 use roci_protocol::cm::{self, ConnId, Terms};
 use roci_protocol::rc::WcStatus;
-use roci_protocol::wire::cm::RejReason;
-use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, Opcode, mad};
-use roci_protocol::{Nanos, Qpn};
+use roci_protocol::wire::cm::{ATTR_REQ, RejReason};
+use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, MadHeader, Opcode, mad};
+use roci_protocol::{Mtu, Nanos, Qpn};
 
 use super::Engine;
 use crate::cm::{Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
-use crate::engine::connection::source_port;
+use crate::engine::connection::{largest_mtu, source_port};
 use crate::engine::poll::ECN;
 use crate::handles::{CmChannel, QueuePair};
 use crate::link::{Full, Link};
@@ -37,9 +39,18 @@ impl<L: Link> Engine<L> {
         let traffic_class = frame.ip.traffic_class() & !ECN;
         let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
         let pkey = self.ports[port].pkey;
-        let way = CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority };
+        let mtu = self.mtu_for(port, theirs, frame.packet.payload);
+        let way = CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu };
         self.cm.machine.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
+    }
+
+    /// What a peer may ask for. To know what the way to it carries takes system calls: only those that ask are worth them.
+    fn mtu_for(&self, port: usize, theirs: IpAddr, datagram: &[u8]) -> Mtu {
+        let link = &self.ports[port].link;
+        let is_request = MadHeader::parse(datagram).is_ok_and(|(header, _)| header.attr_id == ATTR_REQ);
+        let carried = if is_request { link.max_frame_to(theirs) } else { link.max_frame() };
+        largest_mtu(carried).unwrap_or(Mtu::Mtu256)
     }
 
     pub(in crate::engine) fn cm_is_due(&self, now: Nanos) -> bool {

@@ -6,7 +6,6 @@ use roci_protocol::{Mtu, Psn, Qpn};
 
 use super::Engine;
 use crate::cm::{Beyond, CmCallError, CmRoute};
-use crate::engine::connection::largest_mtu;
 use crate::engine::poll::ECN;
 use crate::handles::QueuePair;
 use crate::link::Link;
@@ -28,8 +27,7 @@ impl<L: Link> Engine<L> {
         params: &QpParams,
     ) -> Result<QueuePair, CmCallError> {
         // A REP has no word for the MTU: the one in the REQ is what both use.
-        let largest = largest_mtu(self.ports[qp.port].link.max_frame());
-        let Some(mtu) = terms.mtu.filter(|&mtu| largest.is_ok_and(|largest| mtu <= largest)) else {
+        let Some(mtu) = terms.mtu.filter(|&mtu| mtu <= qp.mtu) else {
             self.discard_qp(qp);
             return Err(CmCallError::PathMtu);
         };
@@ -50,22 +48,18 @@ impl<L: Link> Engine<L> {
         let params = QpParams { icrc: beyond.icrc, ..params.clone() };
         Ok(self.establish(qp, way.mac, way.theirs, config, &params)?)
     }
+}
 
-    pub(super) fn offer(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {
-        params.check()?;
-        Ok(Offer {
-            qpn: qp.qp.0,
-            starting_psn: qp.psn,
-            mtu: self.mtu_of(qp, params)?,
-            srq: qp.shared.is_some(),
-            ..basic_offer(params, None)
-        })
-    }
-
-    fn mtu_of(&self, qp: &UnconnectedQp, params: &QpParams) -> Result<Mtu, CmCallError> {
-        let largest = largest_mtu(self.ports[qp.port].link.max_frame())?;
-        Ok(largest.min(params.mtu).min(Mtu::Mtu4096))
-    }
+/// What a REQ says of a queue pair.
+pub(super) fn offer(qp: &UnconnectedQp, params: &QpParams) -> Result<Offer, CmCallError> {
+    params.check()?;
+    Ok(Offer {
+        qpn: qp.qp.0,
+        starting_psn: qp.psn,
+        mtu: qp.mtu.min(params.mtu).min(Mtu::Mtu4096),
+        srq: qp.shared.is_some(),
+        ..basic_offer(params, None)
+    })
 }
 
 /// How the passive side behaves, by what the REQ says (IBTA 12.7): its packets have the traffic class that the peer asks for,

@@ -46,6 +46,7 @@ pub struct SimLink {
     queued: Vec<Vec<u8>>,
     /// Frames that are received at a time.
     burst: usize,
+    max_frame: usize,
     stats: LinkStats,
 }
 
@@ -94,6 +95,12 @@ impl SimLink {
         Net(self.network.clone())
     }
 
+    /// The same, whose frames have at most so many bytes.
+    #[must_use]
+    pub fn with_max_frame(self, max_frame: usize) -> Self {
+        Self { max_frame: max_frame.min(MAX_FRAME), ..self }
+    }
+
     /// A handle that cuts this link. The other end of a wire is cut with it; at a switch the other stations stay up,
     /// and frames to and from this one vanish. What has arrived already can still be received.
     pub fn cutter(&self) -> impl Fn() + use<> {
@@ -106,7 +113,8 @@ impl SimLink {
     }
 
     fn station_at(network: Rc<Network>, clock: &Clock, number: usize) -> Self {
-        Self { clock: clock.clone(), network, number, queued: Vec::new(), burst: BURST, stats: LinkStats::default() }
+        let (clock, stats) = (clock.clone(), LinkStats::default());
+        Self { clock, network, number, queued: Vec::new(), burst: BURST, max_frame: MAX_FRAME, stats }
     }
 
     fn station(&self) -> &SimStation {
@@ -122,7 +130,7 @@ impl Link for SimLink {
     }
 
     fn max_frame(&self) -> usize {
-        MAX_FRAME
+        self.max_frame
     }
 
     fn mac(&self) -> MacAddr {
@@ -152,6 +160,7 @@ impl Link for SimLink {
             self.stats.tx_full += 1;
             return Err(Full);
         }
+        assert!(len <= self.max_frame, "a frame of {len} bytes, and the link carries {}", self.max_frame);
         let mut frame = vec![0; len];
         fill(&mut frame);
         self.stats.tx_frames += 1;

@@ -7,12 +7,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use super::socket::option_of;
+
 /// Returns the MTU of the interface that has this address; every address of 127.0.0.0/8 is the loopback interface's.
 ///
 /// # Errors
 /// No interface has it, or the kernel does not say.
 pub(super) fn mtu_of(ip: IpAddr) -> io::Result<usize> {
     mtu_of_interface(&name_of(ip)?)
+}
+
+/// Returns how long packets may be that leave from one address to another one, by the kernel's routes and by what it has found out
+/// of the path; nothing is sent.
+///
+/// # Errors
+/// There is no such address, or no way.
+pub(super) fn mtu_towards(own: IpAddr, peer: IpAddr) -> io::Result<usize> {
+    // Any port, and one for nothing (RFC 863).
+    let socket = UdpSocket::bind((own, 0))?;
+    socket.connect((peer, 9))?;
+    let (level, name) =
+        if own.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    Ok(usize::try_from(option_of(socket.as_raw_fd(), level, name)?).unwrap_or(0))
 }
 
 /// The name of the kernel's interface that has this address, if one has it; every address of 127.0.0.0/8 is the loopback

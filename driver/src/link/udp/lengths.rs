@@ -1,5 +1,7 @@
 //! How long frames may be: what was asked for, what the interface carries, and what a path is known to carry.
 
+use std::net::IpAddr;
+
 use roci_protocol::Nanos;
 use roci_protocol::wire::ethernet;
 
@@ -23,13 +25,15 @@ pub(super) struct Lengths {
     next_look: Nanos,
     /// What a path carries, and until when that is believed.
     path: Option<(usize, Nanos)>,
+    /// The way that was last found to carry less than the interface, and how much.
+    narrow_way: Option<(IpAddr, usize)>,
 }
 
 impl Lengths {
     pub(super) fn new(asked: Option<u16>, interface: usize) -> Self {
         let asked = asked.map_or(usize::MAX, |mtu| ethernet::LEN + usize::from(mtu)).min(JUMBO_FRAME);
         let interface = ethernet::LEN + interface;
-        Self { asked, interface, widest: interface, next_look: 0, path: None }
+        Self { asked, interface, widest: interface, next_look: 0, path: None, narrow_way: None }
     }
 
     /// Whether the interface carries less than it did, and was not looked at for a while.
@@ -58,12 +62,27 @@ impl Lengths {
         self.asked.min(self.interface).min(path)
     }
 
+    /// The longest frame over a way that carries packets of so many bytes.
+    pub(super) fn most_over(&self, mtu: usize) -> usize {
+        self.most().min(ethernet::LEN.saturating_add(mtu.max(LEAST_MTU)))
+    }
+
+    /// The kernel has refused a packet to an address: it was longer than the interface carries, or the way there.
+    pub(super) fn note_way(&mut self, to: IpAddr, mtu: usize) {
+        if ethernet::LEN.saturating_add(mtu) < self.interface && self.narrow_way != Some((to, mtu)) {
+            self.narrow_way = Some((to, mtu));
+            tracing::warn!(
+                "udp: the way to {to} carries packets of {mtu} bytes: longer ones of connections that are up are lost until it carries more"
+            );
+        }
+    }
+
     /// A path carries packets of so many bytes. That is looked for again after a while, as the kernel does.
     pub(super) fn shorten(&mut self, now: Nanos, mtu: usize) {
         let len = ethernet::LEN + mtu.max(LEAST_MTU);
         if len < self.most() {
             tracing::warn!(
-                "udp: a path carries packets of {mtu} bytes: connections made in the next 10 minutes keep to that"
+                "udp: a path carries packets of {mtu} bytes: connections made in the next 10 minutes keep to that; a longer packet of one that is up is lost, and where nothing changes that, ROCI_PORT_MTU={mtu} does"
             );
             self.path = Some((len, now + PATH_NS));
         }

@@ -234,7 +234,10 @@ impl UdpLink {
                 self.sockets.tx_mut().give_up_gso();
                 self.tx.send_single_packets();
             }
-            Some(libc::EMSGSIZE | libc::EINVAL) => self.look_at_interface(),
+            Some(libc::EMSGSIZE | libc::EINVAL) => {
+                self.look_at_interface();
+                self.look_at_way();
+            }
             _ => {}
         }
         let (frames, _) = self.tx.forget(1);
@@ -260,6 +263,14 @@ impl UdpLink {
     fn look_at_interface(&mut self) {
         if let Ok(mtu) = interface::mtu_of(self.headings.own.ip()) {
             self.lengths.set_interface(mtu);
+        }
+    }
+
+    /// The way to whom the first message is for carries less than the interface, perhaps.
+    fn look_at_way(&mut self) {
+        let Some(to) = self.tx.messages().1.next().map(|message| message.to.ip()) else { return };
+        if let Ok(mtu) = interface::mtu_towards(self.headings.own.ip(), to) {
+            self.lengths.note_way(to, mtu);
         }
     }
 }
@@ -332,6 +343,11 @@ impl Link for UdpLink {
 
     fn max_frame(&self) -> usize {
         self.lengths.most()
+    }
+
+    fn max_frame_to(&self, peer: IpAddr) -> usize {
+        let way = interface::mtu_towards(self.headings.own.ip(), peer);
+        self.lengths.most_over(way.unwrap_or(usize::MAX))
     }
 
     fn mac(&self) -> MacAddr {

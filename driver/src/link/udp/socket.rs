@@ -228,18 +228,8 @@ impl KernelSocket {
 
     /// Returns the bytes that its receive buffer holds, as the kernel counts them.
     pub(super) fn receive_buffer(&self) -> io::Result<usize> {
-        let (mut value, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the descriptor is open; `value` and `len` are ours, and as long as they say.
-        let result = unsafe {
-            libc::getsockopt(
-                self.inner.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUF,
-                (&raw mut value).cast(),
-                &raw mut len,
-            )
-        };
-        if result == 0 { Ok(usize::try_from(value).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+        let bytes = option_of(self.inner.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
     /// Sends messages, whose packets lie in `bytes`, and returns how many the kernel has taken: at least one.
@@ -412,6 +402,14 @@ fn set_option_to<T>(fd: RawFd, level: libc::c_int, name: libc::c_int, value: &T)
     // SAFETY: the descriptor is open; `value` is borrowed, and as long as `len` says. A filter's program is copied by the call.
     let result = unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the value of an option whose type is the kernel's `int`.
+pub(super) fn option_of(fd: RawFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let (mut value, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the descriptor is open; `value` and `len` are ours, and as long as they say.
+    let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A header that points to these; its control data is empty when it is sent, and all of it is room when it is received.

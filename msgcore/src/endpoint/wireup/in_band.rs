@@ -1,9 +1,10 @@
 //! In band: RDMA-CM, a connection for each lane. Every end listens at its service; private data says who asks, and whom it
 //! means.
 
+mod asked;
+
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use roci_driver::link::Link;
 use roci_driver::link::udp::station;
@@ -12,13 +13,13 @@ use roci_driver::{CmChannel, CmEvent, ConnId, Engine, PortSpace, QueuePair, RejR
 use super::absent::{AbsentRanks, is_to_be_asked_again};
 use super::answer::{CROSSED, refusal_of, reject, said, session_of};
 use super::lane_request::LaneRequest;
-use super::method::{AskedOver, Meant, Method, MethodEvent, Refusal, Site};
+use super::method::{Meant, Method, MethodEvent, Refusal, Site};
 use crate::core::no_connection::NoConnection;
 use crate::core::peer::PeerId;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::locality::ends;
+use roci_protocol::Mtu;
 use roci_protocol::cm::ListenError;
-use roci_protocol::wire::MacAddr;
 
 /// Attempts that are under way.
 #[derive(Debug)]
@@ -28,13 +29,17 @@ pub(crate) struct InBand {
     /// Whose a connection is, which lane it is for, and whether we asked for it.
     by_id: BTreeMap<ConnId, (PeerId, usize, bool)>,
     absent: AbsentRanks,
+    /// What a REQ asks for at most of peers that have refused a longer MTU.
+    shorter: BTreeMap<PeerId, Mtu>,
     /// Where events of its connections come.
     channel: CmChannel,
 }
 
 /// What we have asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ours {
+    /// The MTU that it is asked for with.
+    mtu: Mtu,
     /// Queue pairs whose peer's station is being asked for.
     resolving: Vec<(usize, UnconnectedQp)>,
     ids: Vec<ConnId>,
@@ -57,7 +62,7 @@ impl InBand {
         let listens = engine.cm_listen_on(channel, ServiceId::of_port(PortSpace::Tcp, own.service));
         listens.inspect_err(|_| engine.cm_destroy_channel(channel))?;
         let (ours, theirs, by_id) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { ours, theirs, by_id, absent: AbsentRanks::default(), channel })
+        Ok(Self { ours, theirs, by_id, absent: AbsentRanks::default(), shorter: BTreeMap::new(), channel })
     }
 
     /// Asks for the lanes that could not be asked for before.
@@ -124,11 +129,8 @@ impl InBand {
                 theirs.established += 1;
                 (theirs.established == site.lanes.len()).then_some(MethodEvent::Established(peer))
             }
-            CmEvent::Rejected { id, reason: RejReason::INVALID_SERVICE_ID, .. } if self.is_of_rank(id) => {
-                self.ask_later(site, id, refusal_of(RejReason::INVALID_SERVICE_ID, &[]))
-            }
             CmEvent::Rejected { id, reason, ref private_data } => {
-                self.give_up(site, id, refusal_of(reason, private_data))
+                self.on_rejected(site, id, reason, refusal_of(reason, private_data))
             }
             CmEvent::Failed { id, error } => self.give_up(site, id, NoConnection::from(error).into()),
             CmEvent::Unreachable { id } => self.on_unanswered(site, id),
@@ -142,6 +144,20 @@ impl InBand {
                 None
             }
             CmEvent::ServiceResolved { .. } | CmEvent::ServiceFailed { .. } => None,
+        }
+    }
+
+    fn on_rejected<L: Link>(
+        &mut self,
+        site: &mut Site<'_, L>,
+        id: ConnId,
+        reason: RejReason,
+        why: Refusal,
+    ) -> Option<MethodEvent> {
+        match reason {
+            RejReason::INVALID_SERVICE_ID if self.is_of_rank(id) => self.ask_later(site, id, why),
+            RejReason::INVALID_MTU => self.ask_for_shorter(site, id, why),
+            _ => self.give_up(site, id, why),
         }
     }
 
@@ -167,82 +183,17 @@ impl InBand {
         None
     }
 
-    fn on_request<L: Link>(
-        &mut self,
-        site: &mut Site<'_, L>,
-        id: ConnId,
-        place: (usize, usize),
-        source: (Option<IpAddr>, MacAddr),
-        data: &[u8],
-    ) -> Option<MethodEvent> {
-        let lanes = site.lanes.len();
-        let judged = self.judge(site, place.0, source, data);
-        match judged {
-            Ok((peer, asked)) if asked.lanes != lanes => {
-                let why = NoConnection::ReceiveQueues { here: lanes, there: asked.lanes };
-                reject(site, id, &why.to_string());
-                Some(MethodEvent::Refused(peer, Refusal::Because(why)))
-            }
-            Ok((peer, LaneRequest { lane, .. })) => {
-                self.by_id.insert(id, (peer, lane, false));
-                let theirs = self.theirs.entry(peer).or_default();
-                theirs.ids.insert(lane, id);
-                let over =
-                    if site.attached.peer_behind(place.0).is_some() { AskedOver::Local } else { AskedOver::Network };
-                (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer, over))
-            }
-            Err(why) => {
-                reject(site, id, &why.to_string());
-                None
-            }
-        }
-    }
-
-    /// Returns who asks, and for what.
-    fn judge<L: Link>(
-        &mut self,
-        site: &mut Site<'_, L>,
-        port: usize,
-        (host, station): (Option<IpAddr>, MacAddr),
-        data: &[u8],
-    ) -> Result<(PeerId, LaneRequest), NoConnection> {
-        let asked = LaneRequest::parse(data)?;
-        if asked.lane >= asked.lanes {
-            return Err(NoConnection::NoLane);
-        }
-        site.check_port(port)?;
-        let here = site.lanes.len();
-        let from = asked.sender(site, port, (host, station))?;
-        if site.peers.may_strangers_come() && site.book.at(from.place()).is_none() && asked.lanes != here {
-            // Who cannot be connected is not let in.
-            return Err(NoConnection::ReceiveQueues { here, there: asked.lanes });
-        }
-        let peer = site.identify(from, asked.meant)?;
-        // One that could not have a port between the two asks over the network.
-        if port != site.port_of(peer) && site.attached.port_of(peer).is_none() {
-            return Err(NoConnection::NoRank);
-        }
-        if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
-            // What was answered stays: the news that it is up is on its way.
-            if let Entry::Occupied(before) = self.theirs.entry(peer)
-                && !before.get().is_prepared
-            {
-                let before = before.remove();
-                // It begins again, and what is there of the request before was never answered.
-                self.take_back(site, before);
-                return Ok((peer, asked));
-            }
-            return Err(NoConnection::Connected { from: peer, to: site.peers.oneself() });
-        }
-        Ok((peer, asked))
-    }
-
-    /// Refuses what is there of a request that will not be whole.
-    fn take_back<L: Link>(&mut self, site: &mut Site<'_, L>, request: Theirs) {
-        for id in request.ids.into_values() {
-            self.by_id.remove(&id);
-            reject(site, id, "it was taken back");
-        }
+    /// The peer's way here carries shorter packets than ours there: all of the attempt is made again with those of the next MTU.
+    fn ask_for_shorter<L: Link>(&mut self, site: &mut Site<'_, L>, id: ConnId, why: Refusal) -> Option<MethodEvent> {
+        let &(peer, _, is_ours) = self.by_id.get(&id)?;
+        let shorter = self.ours.get(&peer).filter(|_| is_ours).and_then(|ours| ours.mtu.shorter());
+        let Some(shorter) = shorter else {
+            return self.give_up(site, id, why);
+        };
+        self.by_id.remove(&id);
+        self.end_ours(site, peer, &[]);
+        self.shorter.insert(peer, shorter);
+        self.ask(site, peer).err().map(|why| MethodEvent::Refused(peer, Refusal::Because(why)))
     }
 
     /// Gives up an attempt of ours, and says why to a peer that has granted it.
@@ -278,10 +229,14 @@ impl InBand {
 
 impl<L: Link> Method<L> for InBand {
     fn ask(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
-        let mut ours = Ours::default();
+        let most = self.shorter.get(&peer).copied().unwrap_or(Mtu::Mtu4096);
+        let mut ours = Ours { mtu: most, resolving: Vec::new(), ids: Vec::new(), granted: BTreeMap::new() };
         for lane in 0..site.lanes.len() {
             match site.create_qp(peer, lane) {
-                Ok(qp) => ours.resolving.push((lane, qp)),
+                Ok(qp) => {
+                    ours.mtu = ours.mtu.min(qp.mtu()).min(site.lanes[lane].params.mtu);
+                    ours.resolving.push((lane, qp.with_mtu(most)));
+                }
                 Err(why) => {
                     ours.resolving.into_iter().for_each(|(_, qp)| site.engine.discard_qp(qp));
                     return Err(why);
@@ -328,6 +283,7 @@ impl<L: Link> Method<L> for InBand {
 
     fn confirm(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         self.absent.forget(peer);
+        self.shorter.remove(&peer);
         let ours = self.ours.remove(&peer).ok_or(NoConnection::NoRequest)?;
         ours.ids.into_iter().try_for_each(|id| Ok(site.engine.cm_confirm(id)?))
     }
@@ -360,6 +316,7 @@ impl<L: Link> Method<L> for InBand {
 
     fn forget(&mut self, site: &mut Site<'_, L>, peer: PeerId) {
         self.absent.forget(peer);
+        self.shorter.remove(&peer);
         self.end_ours(site, peer, &[]);
     }
 

@@ -249,6 +249,9 @@ impl<L: Link> Site<'_, L> {
     pub(crate) fn create_qp(&mut self, peer: PeerId, lane: usize) -> Result<UnconnectedQp, NoConnection> {
         let port = self.port_of(peer);
         let mut qp = self.engine.create_qp(port, self.pd, self.cq)?;
+        if let Some(to) = self.book.address(peer) {
+            self.engine.fit_path(&mut qp, to.ip);
+        }
         if let Some(srq) = self.lanes[lane].srq {
             self.engine.share_receives(&mut qp, srq)?;
         }

@@ -65,13 +65,11 @@ impl OutOfBand {
     ) -> Result<(Vec<UnconnectedQp>, String), NoConnection> {
         let (mut qps, mut addresses) = (Vec::new(), Vec::<Address>::new());
         for lane in 0..site.lanes.len() {
-            let made = site.create_qp(peer, lane).and_then(|qp| {
-                let address = site.engine.address_of(&qp, &site.lanes[lane].params);
-                qps.push(qp);
-                Ok(address?)
-            });
-            match made {
-                Ok(address) => addresses.push(address),
+            match site.create_qp(peer, lane) {
+                Ok(qp) => {
+                    addresses.push(site.engine.address_of(&qp, &site.lanes[lane].params));
+                    qps.push(qp);
+                }
                 Err(why) => {
                     discard(site, qps);
                     return Err(why);

@@ -21,6 +21,10 @@ fn what_cannot_be_served_is_refused_by_ibtas_reason() {
     assert_eq!(refusal_of(datagram), (RejReason::INVALID_TRANSPORT_TYPE, vec![("req_wrong_transport", 1)]));
     let elsewhere = Req { pkey: Pkey(0x8123), ..req(1) };
     assert_eq!(refusal_of(elsewhere), (RejReason::UNSUPPORTED, vec![("req_wrong_partition", 1)]));
+    for path_mtu in [0, 6, 15] {
+        let odd = Req { path_mtu, ..req(1) };
+        assert_eq!(refusal_of(odd), (RejReason::INVALID_MTU, vec![("req_wrong_mtu", 1)]));
+    }
     let bare = Req { private_data: [0; 92], ..req(1) };
     assert_eq!(refusal_of(bare), (RejReason::UNSUPPORTED, vec![("req_bad_addressing", 1)]));
     for at in [19, IP_CM_LEN - 1] {
@@ -34,12 +38,12 @@ fn what_cannot_be_served_is_refused_by_ibtas_reason() {
 fn a_service_that_is_no_port_needs_no_addressing_header() {
     let mut passive = Manager::new(config(2));
     passive.listen(ServiceId(7)).expect("a free service");
-    let message = Req { service_id: ServiceId(7), private_data: [9; 92], path_mtu: 9, ..req(1) };
+    let message = Req { service_id: ServiceId(7), private_data: [9; 92], ..req(1) };
     hand(&mut passive, 0, back(), CmMessage::Req(message));
     let [ConnectionEvent::Request { source: None, private_data, remote, .. }] = events(&mut passive)[..] else {
         panic!("a request");
     };
-    assert_eq!((&private_data[..], remote.mtu), (&[9; 92][..], None));
+    assert_eq!((&private_data[..], remote.mtu), (&[9; 92][..], Some(Mtu::Mtu4096)));
 }
 
 #[test]
