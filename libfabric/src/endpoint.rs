@@ -432,16 +432,14 @@ pub(crate) unsafe fn state<'a>(endpoint: *mut fid_ep) -> &'a Arc<EndpointState> 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric closes an object by its own function.
     unsafe {
+        if FiEndpoint::is_inherited(fid) {
+            return 0;
+        }
         let state = FiEndpoint::state(fid.cast());
         drop(state.server.lock().unwrap_or_else(PoisonError::into_inner).take());
         linger::linger(state);
         state.domain.memory.detach(state);
-        let inner = state.lock().map(|mut inner| std::mem::take(&mut *inner));
-        if inner.is_err() {
-            // It stays as it is.
-            std::mem::forget(state.clone());
-        }
-        drop(inner);
+        drop(state.lock().map(|mut inner| std::mem::take(&mut *inner)));
         drop(Box::from_raw(fid.cast::<FiEndpoint>()));
     }
     0

@@ -1,8 +1,10 @@
 //! Closing an endpoint, and parting from a peer: what was sent is the peers' first.
 
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use roci_msgcore::{FlushError, Pattern, PeerId, Source, TagMatch};
 
@@ -18,8 +20,14 @@ const LOOKS: u32 = 16;
 /// How long an endpoint waits before it forgets a peer. That peer may wait as well, and it takes nothing more then.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// Endpoints of this process that are enabled.
-static ENABLED: Mutex<Vec<Weak<EndpointState>>> = Mutex::new(Vec::new());
+/// The list of the process, which is never freed.
+static ENABLED: AtomicPtr<EnabledList> = AtomicPtr::new(null_mut());
+
+/// Endpoints of a process that are enabled. A forked child has a list of its own: its parent's may be locked by a thread that it has not.
+struct EnabledList {
+    process: u32,
+    endpoints: Mutex<Vec<Weak<EndpointState>>>,
+}
 
 /// An endpoint has a worker from now on.
 pub(crate) fn note_enabled(endpoint: &Arc<EndpointState>) {
@@ -66,7 +74,28 @@ fn others_progress(endpoint: &Arc<EndpointState>) -> bool {
 }
 
 fn enabled() -> MutexGuard<'static, Vec<Weak<EndpointState>>> {
-    ENABLED.lock().unwrap_or_else(PoisonError::into_inner)
+    list_of_process().endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn list_of_process() -> &'static EnabledList {
+    let process = process::id();
+    let last = ENABLED.load(Ordering::Acquire);
+    // SAFETY: a list that was put there is never freed.
+    if let Some(list) = unsafe { last.as_ref() }.filter(|list| list.process == process) {
+        return list;
+    }
+    let own = Box::into_raw(Box::new(EnabledList { process, endpoints: Mutex::default() }));
+    match ENABLED.compare_exchange(last, own, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above.
+        Ok(_) => unsafe { &*own },
+        Err(others) => {
+            // SAFETY: it was made here, and no other thread has seen it. What one of them has put there is never freed.
+            unsafe {
+                drop(Box::from_raw(own));
+                &*others
+            }
+        }
+    }
 }
 
 impl EnabledEndpoint {

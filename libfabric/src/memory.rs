@@ -348,6 +348,9 @@ unsafe extern "C" fn regattr(
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric closes an object by its own function.
     unsafe {
+        if FiMemory::is_inherited(fid) {
+            return 0;
+        }
         let MrState { domain, key } = &**FiMemory::state(fid.cast());
         domain.memory.remove(*key);
         FiMemory::close(fid)

@@ -1,6 +1,7 @@
 //! What the application holds: a pointer to libfabric's structure, behind which the state of the object lies.
 
 use std::ffi::{c_int, c_void};
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use libc::ssize_t;
@@ -13,12 +14,14 @@ use crate::abi::operations::fi_ops;
 pub(crate) struct Object<F, T> {
     fid: F,
     state: Arc<T>,
+    /// The process that has opened it.
+    process: u32,
 }
 
 impl<F, T> Object<F, T> {
     /// Makes an object, which lives until it is closed.
     pub(crate) fn open(fid: F, state: Arc<T>) -> *mut F {
-        Box::into_raw(Box::new(Self { fid, state })).cast()
+        Box::into_raw(Box::new(Self { fid, state, process: process::id() })).cast()
     }
 
     /// Returns the state of an object.
@@ -30,11 +33,25 @@ impl<F, T> Object<F, T> {
         unsafe { &(*fid.cast::<Self>()).state }
     }
 
-    /// Ends an object; `-FI_EBUSY` where others need it still.
+    /// Whether this process is a forked child of the one that has opened it. Another thread may have been inside when the child was forked,
+    /// and the child has no such thread: so a child leaves what it has inherited as it is.
+    ///
+    /// # Safety
+    /// As for [`Object::state`].
+    pub(crate) unsafe fn is_inherited(fid: *mut fid) -> bool {
+        // SAFETY: the structure begins with what `fid` points to, says the caller.
+        unsafe { &*fid.cast::<Self>() }.process != process::id()
+    }
+
+    /// Ends an object; `-FI_EBUSY` where others need it still. In a forked child nothing is done: its memory goes with the process.
     ///
     /// # Safety
     /// As for [`Object::state`], and the application does not use it any more where the answer is 0.
     pub(crate) unsafe fn close(fid: *mut fid) -> c_int {
+        // SAFETY: the caller's.
+        if unsafe { Self::is_inherited(fid) } {
+            return 0;
+        }
         let object = fid.cast::<Self>();
         // SAFETY: the structure begins with what `fid` points to, says the caller.
         if Arc::strong_count(unsafe { &(*object).state }) > 1 {

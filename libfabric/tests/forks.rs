@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use common::{End, Pair, pattern};
 use roci_fi::abi::attributes::{FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, fi_info};
 
 /// Seconds after which a child hangs.
 const PATIENCE: u32 = 20;
+const FORKS: usize = 60;
 
 fn exchange(pair: &Pair, context: usize) {
     let (bytes, mut room) = (pattern(64, context), vec![0; 64]);
@@ -17,23 +21,29 @@ fn exchange(pair: &Pair, context: usize) {
     assert!(room == bytes);
 }
 
-/// Forks a child that closes the endpoints.
-fn fork(pair: Pair) -> Pair {
+/// Forks a child that does something, and waits until it has.
+fn fork(action: impl FnOnce()) {
     // SAFETY: the child calls what may be called after a fork of a process with threads, as glibc has it: the allocator, and system
     // calls.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: these take numbers.
         unsafe { libc::alarm(PATIENCE) };
-        drop(pair);
+        let outcome = catch_unwind(AssertUnwindSafe(action));
         // SAFETY: as above.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(outcome.is_err().into()) };
     }
     let mut status = 0;
     // SAFETY: the status is ours to write.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child hangs, or has failed");
-    pair
+}
+
+/// Forks a child that closes the endpoints.
+fn fork_closing(pair: &Pair) {
+    // SAFETY: the child closes them once, and its parent's memory stays as it is.
+    let inherited = ManuallyDrop::new(unsafe { std::ptr::read(pair) });
+    fork(|| drop(ManuallyDrop::into_inner(inherited)));
 }
 
 #[test]
@@ -44,11 +54,58 @@ fn a_child_closes_what_it_has_inherited_and_its_parent_goes_on() {
             // SAFETY: the provider has made the attributes.
             unsafe { (*info.domain_attr).data_progress = progress };
         };
-        let mut pair = Pair::of([End::with(ask, |_| {}), End::with(ask, |_| {})]);
+        let pair = Pair::of([End::with(ask, |_| {}), End::with(ask, |_| {})]);
         for round in 0..forks {
             exchange(&pair, round);
-            pair = fork(pair);
+            fork_closing(&pair);
         }
         exchange(&pair, forks);
+    }
+}
+
+#[test]
+fn a_child_closes_what_it_has_inherited_while_a_thread_of_its_parent_closes_too() {
+    let pair = Pair::open();
+    exchange(&pair, 0);
+    // What is sent to nobody is waited with for longer than this test takes.
+    let sender = End::open();
+    assert_eq!(sender.enable(), 0);
+    let nobody = {
+        let gone = End::open();
+        assert_eq!(gone.enable(), 0);
+        sender.insert(&gone.name())
+    };
+    assert_eq!(sender.tsend(nobody, 7, &pattern(64, 1), 1), 0);
+    let sender = Sole(sender);
+    let closing = std::thread::spawn(|| sender.close());
+    for _ in 0..FORKS {
+        fork_closing(&pair);
+    }
+    assert!(!closing.is_finished(), "it was being closed while all were forked");
+    exchange(&pair, 1);
+}
+
+/// An end that one thread has at a time.
+struct Sole(End);
+
+// SAFETY: the provider is thread-safe.
+unsafe impl Send for Sole {}
+
+impl Sole {
+    fn close(self) {
+        drop(self.0);
+    }
+}
+
+#[test]
+fn a_child_has_endpoints_of_its_own() {
+    let pair = Pair::open();
+    exchange(&pair, 0);
+    for round in 1..4 {
+        fork(|| {
+            let own = Pair::open();
+            exchange(&own, round);
+        });
+        exchange(&pair, round);
     }
 }

@@ -9,7 +9,7 @@ use super::configure::{self, Description, Facts};
 use super::create::{create_devices, find_port, next_index, ring_of};
 use super::descriptors;
 use super::device::{Attachment, Creation};
-use super::eal::{Eal, Setup, SyscallRefusal, ThreadMark};
+use super::eal::{self, Eal, Setup, SyscallRefusal, ThreadMark};
 use super::error::PortError;
 use super::gate::{self, Gate};
 use super::idle::{self, IdlePort};
@@ -134,6 +134,7 @@ impl DpdkLink {
         patience: Duration,
         is_hopeless: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Self>, PortError> {
+        eal::check_not_inherited()?;
         // What was refused before was refused to others.
         let _ = SyscallRefusal::take();
         let mut wait = Wait { deadline: Instant::now() + patience, patience, is_hopeless, trouble: None };

@@ -7,7 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, NulError};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
@@ -21,6 +22,11 @@ pub enum EalError {
     /// It runs already, and what was asked for can only be had when it starts.
     #[error("DPDK is running in this process already: only virtual devices can be added to it")]
     AlreadyStarted,
+    /// It runs in a process that this one was forked from.
+    #[error(
+        "DPDK runs in the process that this one was forked from, and not here: start another program, or use UDP sockets"
+    )]
+    Forked,
     /// An argument holds a NUL byte.
     #[error("an EAL argument holds a NUL byte")]
     Nul,
@@ -60,6 +66,8 @@ pub struct Eal {
 
 static STARTED: OnceLock<Eal> = OnceLock::new();
 static SETUP: Mutex<()> = Mutex::new(());
+/// The process that has started DPDK, or tried to; 0 is none.
+static STARTER: AtomicU32 = AtomicU32::new(0);
 
 /// Where DPDK looks for the processors; without it it calls all of them unavailable.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
@@ -75,6 +83,12 @@ impl Setup {
     pub(super) fn begin() -> Self {
         Self(SETUP.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Fails in a forked child of a process with DPDK: its threads are not here, and its locks may be theirs. Call it before [`Setup::begin`].
+pub(super) fn check_not_inherited() -> Result<(), EalError> {
+    let starter = STARTER.load(Ordering::Relaxed);
+    if starter == 0 || starter == process::id() { Ok(()) } else { Err(EalError::Forked) }
 }
 
 impl Eal {
@@ -97,6 +111,7 @@ impl Eal {
         if !Path::new(PROCESSORS).exists() {
             return Err(EalError::NoSysfs);
         }
+        STARTER.store(process::id(), Ordering::Relaxed);
         // The caller reports what goes wrong; the whole log is shown where it is asked for by its own name.
         let is_loud = tracing::enabled!(target: "dpdk", tracing::Level::TRACE);
         let log = format!("--log-level=*:{}", if is_loud { "debug" } else { "error" });

@@ -7,7 +7,7 @@ use super::bring_up::close_gate;
 use super::configure;
 use super::descriptors;
 use super::device::Attachment;
-use super::eal::{Eal, Setup};
+use super::eal::{self, Eal, Setup};
 use super::error::PortError;
 use super::gate;
 use super::idle;
@@ -36,6 +36,7 @@ impl DpdkLink {
     pub fn begin(attachment: &Attachment) -> Result<PendingLink, PortError> {
         assert!(attachment.tries_again(), "a port of memif, whose ends find each other again");
         let attachments = std::slice::from_ref(attachment);
+        eal::check_not_inherited()?;
         let setup = Setup::begin();
         descriptors::check(attachments, Eal::running(&setup).is_some())?;
         let kept = idle::take_beside(&setup, attachment);
