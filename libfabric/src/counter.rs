@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::attributes::fi_cntr_attr;
+use crate::abi::attributes::{FI_CNTR_EVENTS_COMP, fi_cntr_attr};
 use crate::abi::operations::{fi_ops, fi_ops_cntr};
 use crate::abi::queues::FI_EAVAIL;
 use crate::abi::{FI_CLASS_CNTR, fid, fid_cntr, fid_domain};
 use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
-use crate::object::{Object, fid_of};
+use crate::object::{Object, fid_of, waits_in_call};
 use crate::progress::PollingWait;
 
 /// Two numbers, and the endpoints that change them.
@@ -37,10 +37,16 @@ impl CntrState {
 /// `fi_cntr_open`.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
-    _attributes: *mut fi_cntr_attr,
+    attributes: *mut fi_cntr_attr,
     counter: *mut *mut fid_cntr,
     context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the attributes are valid where they are there.
+    let attributes = unsafe { attributes.as_ref() };
+    // Operations are counted, and no bytes; who waits calls `fi_cntr_wait`.
+    if attributes.is_some_and(|it| it.events != FI_CNTR_EVENTS_COMP || !waits_in_call(it.wait_obj)) {
+        return -libc::ENOSYS;
+    }
     // SAFETY: the domain is ours.
     unsafe {
         let state = CntrState {

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::process;
-use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +12,7 @@ use slab::Slab;
 
 use crate::abi::attributes::fi_info;
 use crate::abi::flags::{FI_COMPLETION, FI_DIRECTED_RECV, FI_MORE, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND};
-use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_ep};
+use crate::abi::operations::{fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep};
 use crate::abi::queues::{FI_ENABLE, FI_ENOAV, FI_ENOCQ, FI_EOPBADSTATE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, fi_addr_t, fid, fid_domain, fid_ep, of_class,
@@ -125,6 +124,8 @@ type FiEndpoint = Object<fid_ep, EndpointState>;
 static OPS: fi_ops = fi_ops { close, bind, control, ..fi_ops::MISSING };
 static ENDPOINT_OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi_ops_ep::MISSING };
 static NAME_OPS: fi_ops_cm = fi_ops_cm { getname, ..fi_ops_cm::MISSING };
+
+static COLLECTIVE_OPS: fi_ops_collective = fi_ops_collective::MISSING;
 
 impl EndpointState {
     /// Does something with the enabled endpoint. What it sends has left when the call returns: the application may compute next.
@@ -411,7 +412,7 @@ pub(crate) unsafe extern "C" fn open(
             rma: &raw const rma::RMA_OPS,
             tagged: &raw const transmit::TAGGED_OPS,
             atomic: &raw const atomic::calls::ATOMIC_OPS,
-            collective: null(),
+            collective: &raw const COLLECTIVE_OPS,
         };
         *endpoint = FiEndpoint::open(base, Arc::new(state));
     }

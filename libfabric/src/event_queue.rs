@@ -9,7 +9,7 @@ use libc::ssize_t;
 use crate::abi::attributes::fi_eq_attr;
 use crate::abi::operations::{fi_ops, fi_ops_eq};
 use crate::abi::{FI_CLASS_EQ, fid, fid_eq, fid_fabric};
-use crate::object::{Object, fid_of};
+use crate::object::{Object, fid_of, waits_in_call};
 
 /// Nothing is in it.
 struct EventQueueState;
@@ -22,10 +22,14 @@ static QUEUE_OPS: fi_ops_eq = fi_ops_eq { read, readerr, sread, ..fi_ops_eq::MIS
 /// `fi_eq_open`.
 pub(crate) unsafe extern "C" fn open(
     _fabric: *mut fid_fabric,
-    _attributes: *mut fi_eq_attr,
+    attributes: *mut fi_eq_attr,
     queue: *mut *mut fid_eq,
     context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the attributes are valid where they are there.
+    if unsafe { attributes.as_ref() }.is_some_and(|it| !waits_in_call(it.wait_obj)) {
+        return -libc::ENOSYS;
+    }
     let base = fid_of(FI_CLASS_EQ, context, &OPS);
     let opened = FiEventQueue::open(fid_eq { fid: base, ops: &raw const QUEUE_OPS }, Arc::new(EventQueueState));
     // SAFETY: libfabric wants the answer there.

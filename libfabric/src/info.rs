@@ -237,7 +237,7 @@ fn capabilities_for(hints: &Hints<'_>) -> u64 {
 /// Flags of operations that have none of their own are the application's to choose.
 fn transmit(caps: u64, hints: &Hints<'_>) -> fi_tx_attr {
     fi_tx_attr {
-        caps: caps & (OF_TRANSMIT | SECONDARY),
+        caps: caps & (OF_TRANSMIT | OF_DOMAIN),
         mode: 0,
         op_flags: hints.tx.map_or(0, |it| it.op_flags),
         msg_order: FI_ORDER_SAS,
@@ -252,7 +252,7 @@ fn transmit(caps: u64, hints: &Hints<'_>) -> fi_tx_attr {
 
 fn receive(caps: u64, hints: &Hints<'_>) -> fi_rx_attr {
     fi_rx_attr {
-        caps: caps & (OF_RECEIVE | SECONDARY),
+        caps: caps & (OF_RECEIVE | OF_DOMAIN),
         mode: 0,
         op_flags: hints.rx.map_or(0, |it| it.op_flags),
         msg_order: FI_ORDER_SAS,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use libc::ssize_t;
 
+use crate::abi::attributes::{FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD};
 use crate::abi::fid;
 use crate::abi::operations::fi_ops;
 
@@ -70,6 +71,11 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// Whether this wait object is none that an application looks at: it waits in a call of ours, or not at all.
+pub(crate) const fn waits_in_call(wait_object: c_int) -> bool {
+    matches!(wait_object, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD)
 }
 
 /// The first part of an object.

@@ -11,14 +11,14 @@ use libc::ssize_t;
 
 use crate::abi::attributes::{
     FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED, FI_CQ_FORMAT_UNSPEC, FI_WAIT_FD,
-    FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_cq_attr,
+    FI_WAIT_NONE, fi_cq_attr,
 };
 use crate::abi::operations::{fi_ops, fi_ops_cq};
-use crate::abi::queues::{FI_EAVAIL, FI_GETWAIT, FI_GETWAITOBJ, fi_cq_err_entry, fi_cq_tagged_entry};
+use crate::abi::queues::{FI_EAVAIL, FI_ETRUNC, FI_GETWAIT, FI_GETWAITOBJ, fi_cq_err_entry, fi_cq_tagged_entry};
 use crate::abi::{FI_CLASS_CQ, fi_addr_t, fid, fid_cq, fid_domain};
 use crate::attached::AttachedEndpoints;
 use crate::domain::{self, DomainState};
-use crate::object::{Object, fid_of};
+use crate::object::{Object, fid_of, waits_in_call};
 use crate::progress::{PollingWait, note_found, note_nothing};
 use crate::wait_fd::WaitFd;
 
@@ -227,7 +227,7 @@ pub(crate) unsafe extern "C" fn open(
     let (format, wait_object) = attributes.map_or((0, FI_WAIT_NONE), |it| (it.format, it.wait_obj));
     let format = if format == FI_CQ_FORMAT_UNSPEC { FI_CQ_FORMAT_CONTEXT } else { format };
     let descriptor = match wait_object {
-        FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD => None,
+        _ if waits_in_call(wait_object) => None,
         FI_WAIT_FD => match WaitFd::open() {
             Ok(descriptor) => Some(descriptor),
             Err(number) => return -number,
@@ -353,7 +353,7 @@ unsafe extern "C" fn signal(queue: *mut fid_cq) -> c_int {
     0
 }
 
-/// `fi_cq_strerror`: provider errors are those of the system.
+/// `fi_cq_strerror`: provider errors are those of the system, and one of libfabric's.
 unsafe extern "C" fn strerror(
     _queue: *mut fid_cq,
     number: c_int,
@@ -363,7 +363,7 @@ unsafe extern "C" fn strerror(
 ) -> *const c_char {
     // SAFETY: strerror returns a string; the application has room for `len` bytes where it hands in a buffer.
     unsafe {
-        let message = libc::strerror(number);
+        let message = if number == FI_ETRUNC { c"Truncation error".as_ptr() } else { libc::strerror(number) };
         if !text.is_null() && len > 0 {
             let bytes = CStr::from_ptr(message).to_bytes();
             let copied = bytes.len().min(len - 1);

@@ -67,15 +67,15 @@ fn a_child_closes_what_it_has_inherited_and_its_parent_goes_on() {
 fn a_child_closes_what_it_has_inherited_while_a_thread_of_its_parent_closes_too() {
     let pair = Pair::open();
     exchange(&pair, 0);
-    // What is sent to nobody is waited with for longer than this test takes.
+    // What is sent where no end is any more is waited with for longer than this test takes.
     let sender = End::open();
     assert_eq!(sender.enable(), 0);
-    let nobody = {
+    let absent = {
         let gone = End::open();
         assert_eq!(gone.enable(), 0);
         sender.insert(&gone.name())
     };
-    assert_eq!(sender.tsend(nobody, 7, &pattern(64, 1), 1), 0);
+    assert_eq!(sender.tsend(absent, 7, &pattern(64, 1), 1), 0);
     let sender = Sole(sender);
     let closing = std::thread::spawn(|| sender.close());
     for _ in 0..FORKS {

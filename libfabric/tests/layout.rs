@@ -83,6 +83,7 @@ fn structures_are_laid_out_as_in_c() {
         fi_ops_tagged { recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata }
         fi_ops_rma { read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata }
         fi_ops_atomic { write, inject, readwrite, readwritemsg, compwrite, compwritemsg, writevalid, compwritevalid }
+        fi_ops_collective { barrier, broadcast, alltoall, allreduce, allgather, reduce_scatter, reduce, scatter, gather, msg, barrier2 }
         fi_ops_av { insert, insertsvc, insertsym, remove, lookup, straddr, av_set }
         fi_ops_cq { read, readfrom, readerr, sread, sreadfrom, signal, strerror }
         fi_ops_cntr { read, readerr, add, set, wait, adderr, seterr }
@@ -100,7 +101,8 @@ fn structures_are_laid_out_as_in_c() {
 /// Compiles and runs lines of C, which print numbers.
 fn run(lines: &str) -> Vec<usize> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let headers = ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_tagged", "fi_rma", "fi_atomic"];
+    let headers =
+        ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_tagged", "fi_rma", "fi_atomic", "fi_collective"];
     let includes: String = headers.iter().map(|header| format!("#include <rdma/{header}.h>\n")).collect();
     let provider = "#include <rdma/providers/fi_prov.h>\n";
     let source = format!(

@@ -187,6 +187,9 @@ pub const FI_WAIT_UNSPEC: c_int = 1;
 pub const FI_WAIT_FD: c_int = 3;
 pub const FI_WAIT_YIELD: c_int = 5;
 
+/// What a counter counts: operations. (Later libfabrics know bytes, too.)
+pub const FI_CNTR_EVENTS_COMP: c_int = 0;
+
 /// Formats of completions.
 pub const FI_CQ_FORMAT_UNSPEC: c_int = 0;
 pub const FI_CQ_FORMAT_CONTEXT: c_int = 1;

@@ -16,7 +16,7 @@ pub mod queues;
 use std::ffi::{c_char, c_int, c_void};
 
 use attributes::{fi_fabric_attr, fi_info};
-use operations::{fi_ops, fi_ops_atomic, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr};
+use operations::{fi_ops, fi_ops_atomic, fi_ops_collective, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr};
 use operations::{fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_cq, fi_ops_eq, fi_ops_msg, fi_ops_rma, fi_ops_tagged};
 
 /// A version, as `FI_VERSION` makes it.
@@ -71,7 +71,7 @@ pub struct fid_ep {
     pub rma: *const fi_ops_rma,
     pub tagged: *const fi_ops_tagged,
     pub atomic: *const fi_ops_atomic,
-    pub collective: *const c_void,
+    pub collective: *const fi_ops_collective,
 }
 
 #[repr(C)]

@@ -217,6 +217,20 @@ table!(fi_ops_eq {
     strerror: fn(*mut fid_eq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 });
 
+table!(fi_ops_collective {
+    barrier: fn(*mut fid_ep, fi_addr_t, *mut c_void) -> ssize_t,
+    broadcast: fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, fi_addr_t, c_int, u64, *mut c_void) -> ssize_t,
+    alltoall: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, c_int, u64, *mut c_void) -> ssize_t,
+    allreduce: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, c_int, c_int, u64, *mut c_void) -> ssize_t,
+    allgather: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, c_int, u64, *mut c_void) -> ssize_t,
+    reduce_scatter: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, c_int, c_int, u64, *mut c_void) -> ssize_t,
+    reduce: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, fi_addr_t, c_int, c_int, u64, *mut c_void) -> ssize_t,
+    scatter: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, fi_addr_t, c_int, u64, *mut c_void) -> ssize_t,
+    gather: fn(*mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, fi_addr_t, c_int, u64, *mut c_void) -> ssize_t,
+    msg: fn(*mut fid_ep, *const c_void, *mut c_void, *mut *mut c_void, usize, u64) -> ssize_t,
+    barrier2: fn(*mut fid_ep, fi_addr_t, u64, *mut c_void) -> ssize_t,
+});
+
 table!(fi_ops_atomic {
     write: fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,
     writev: fn(*mut fid_ep, *const c_void, *mut *mut c_void, usize, fi_addr_t, u64, u64, c_int, c_int, *mut c_void) -> ssize_t,

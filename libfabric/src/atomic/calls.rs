@@ -5,14 +5,14 @@ use std::ptr::{null, null_mut};
 
 use libc::ssize_t;
 
-use super::{AtomicCall, LIMIT, NumberPieces, RemoteNumbers, Variant};
+use super::{AtomicCall, NumberPieces, RemoteNumbers, Variant, limit_beside};
 use crate::abi::atomic::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, fi_atomic_attr, fi_ioc, fi_msg_atomic};
 use crate::abi::operations::fi_ops_atomic;
 use crate::abi::queues::FI_EBADFLAGS;
 use crate::abi::{fi_addr_t, fid_domain, fid_ep};
-use crate::endpoint;
 use crate::object::{Errno, answer};
 use crate::transmit::How;
+use crate::{domain, endpoint};
 
 pub(crate) static ATOMIC_OPS: fi_ops_atomic = fi_ops_atomic {
     size: size_of::<fi_ops_atomic>(),
@@ -314,7 +314,7 @@ unsafe extern "C" fn compwritevalid(endpoint: *mut fid_ep, datatype: c_int, op: 
 
 /// `fi_query_atomic`.
 pub(crate) unsafe extern "C" fn query(
-    _domain: *mut fid_domain,
+    domain: *mut fid_domain,
     datatype: c_int,
     op: c_int,
     attributes: *mut c_void,
@@ -331,8 +331,11 @@ pub(crate) unsafe extern "C" fn query(
     if attributes.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: there is room for the answer.
-    unsafe { *attributes = fi_atomic_attr { count: LIMIT / arithmetic.size(), size: arithmetic.size() } };
+    // SAFETY: the domain is ours, and there is room for the answer.
+    unsafe {
+        let limit = limit_beside(domain::state(domain).config.max_active());
+        *attributes = fi_atomic_attr { count: limit / arithmetic.size(), size: arithmetic.size() };
+    }
     0
 }
 

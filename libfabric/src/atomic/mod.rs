@@ -31,6 +31,11 @@ use target::{AtomicTargets, PREFIX};
 /// Bytes of the numbers that one operation changes at most: twice as many are one message of the core's, by default.
 const LIMIT: usize = 2048;
 
+/// Bytes of the numbers of one operation at most, where an active message has so many.
+fn limit_beside(max_active: usize) -> usize {
+    LIMIT.min(max_active.saturating_sub(PREFIX) / 2)
+}
+
 /// Atomic operations of an endpoint.
 pub(crate) struct Atomics {
     handler: HandlerId,
@@ -285,7 +290,7 @@ impl EnabledEndpoint {
 
     /// Bytes of the numbers of one operation at most.
     fn atomic_limit(&self) -> usize {
-        LIMIT.min(self.worker.max_active().saturating_sub(PREFIX) / 2)
+        limit_beside(self.worker.max_active())
     }
 
     /// A part of an operation was answered, or has failed.

@@ -31,7 +31,7 @@ pub struct End {
     pub endpoint: *mut fid_ep,
     /// The domain and the fabric are another end's, who closes them.
     is_sibling: bool,
-    counter: Option<*mut fid_cntr>,
+    pub counter: Option<*mut fid_cntr>,
 }
 
 /// What a queue has.

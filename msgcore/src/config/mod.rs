@@ -257,10 +257,14 @@ impl Config {
         queues.with_shared_credits_within(room, ranks.saturating_sub(1))
     }
 
+    /// Bytes of an active message's payload at most: what the largest receives hold beside the header.
+    pub fn max_active(&self) -> usize {
+        self.receive_queues().largest() - msg::LEN
+    }
+
     /// What decides which protocol carries a message.
     pub fn rules(&self) -> Rules {
-        let queues = self.receive_queues();
-        let largest = queues.largest() - msg::LEN;
+        let largest = self.max_active();
         // Unless somebody says otherwise an eager message is a single vbuf.
         let eager = if self.origin("eager_threshold") == Origin::Default { largest } else { self.eager_threshold };
         // A series leaves at once or not at all: it must find a place in the send queue, and its vbufs, when both are idle.
