@@ -89,6 +89,9 @@ const DEPTHS: &str = "--depth 1,2,4,16,64";
 /// Hundredths of a per cent.
 const LOSSES: [u32; 7] = [0, 1, 10, 50, 100, 200, 500];
 
+/// The kernel's own transports. Over UDP nothing is sent again, so it has no rows where packets are lost.
+const SOCKETS: [(&str, &str); 2] = [("tcp", "kernel TCP"), ("udp", "kernel UDP")];
+
 /// Every cell of a run, in the order in which a round runs them.
 pub(crate) fn cells(extent: Extent) -> Vec<Cell> {
     let mut cells = limits(extent);
@@ -230,8 +233,10 @@ fn elsewhere(place: Topology, extent: Extent) -> Vec<Cell> {
     ours("stream", streams, "1048576", 100);
     // TCP's timeouts are as long as it was measured between namespaces that lose nothing.
     let millis = if place.is_lossy() { 500 } else { 50 };
-    let tcp = a_loop("tcp", "kernel TCP", "8,65536,1048576", millis);
-    cells.push(Cell::new(place, "sockets", "tcp", tcp));
+    let sockets = if place.is_lossy() { &SOCKETS[..1] } else { &SOCKETS };
+    for &(name, series) in sockets {
+        cells.push(Cell::new(place, "sockets", name, a_loop(name, series, "8,65536,1048576", millis)));
+    }
     if extent == Extent::Full {
         cells.extend([8, 64 << 10, 1 << 20].into_iter().flat_map(|size| rivals(place, size)));
     }
@@ -274,9 +279,7 @@ fn one_sided(place: Topology, extent: Extent) -> Vec<Cell> {
 }
 
 fn sockets(place: Topology, extent: Extent) -> Vec<Cell> {
-    [("tcp", "kernel TCP"), ("udp", "kernel UDP")]
-        .map(|(name, series)| Cell::new(place, "sockets", name, a_loop(name, series, sizes(extent), 50)))
-        .into()
+    SOCKETS.map(|(name, series)| Cell::new(place, "sockets", name, a_loop(name, series, sizes(extent), 50))).into()
 }
 
 fn alternatives(place: Topology, extent: Extent) -> Vec<Cell> {
