@@ -73,7 +73,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Whether this wait object is none that an application looks at: it waits in a call of ours, or not at all.
+/// Whether the application wants no descriptor or the like to wait on: it waits in a call of ours, or not at all.
 pub(crate) const fn waits_in_call(wait_object: c_int) -> bool {
     matches!(wait_object, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD)
 }

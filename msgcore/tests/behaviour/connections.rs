@@ -94,17 +94,21 @@ fn exchange(pair: &mut World, mark: usize) {
 const BEGINNINGS: [(usize, Option<usize>); 8] =
     [(0, Some(0)), (0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(2)), (1, Some(3)), (0, Some(300))];
 
+fn begin(pair: &mut World, first: usize, second: Option<usize>) {
+    pair.workers[first].connect((1 - first).into()).expect("it is there");
+    if let Some(steps) = second {
+        pair.steps(steps);
+        pair.workers[1 - first].connect(first.into()).expect("it is there");
+    }
+}
+
 #[test]
 fn ranks_are_connected_whichever_begins() {
     for settings in ways() {
         for (first, second) in BEGINNINGS {
             let what = format!("{settings:?}, {first} first, then after {second:?}");
             let mut pair = World::pair(&settings);
-            pair.workers[first].connect((1 - first).into()).expect("it is there");
-            if let Some(steps) = second {
-                pair.steps(steps);
-                pair.workers[1 - first].connect(first.into()).expect("it is there");
-            }
+            begin(&mut pair, first, second);
             pair.until(&what, is_connected);
             assert_connected(&mut pair, &what);
             exchange(&mut pair, 1);
@@ -122,11 +126,7 @@ fn neither_end_sends_before_the_other_can_receive() {
         for side in SIDES {
             for (first, second) in BEGINNINGS {
                 let mut pair = World::pair(&[("connect_method", method), ("connect", side)]);
-                pair.workers[first].connect((1 - first).into()).expect("it is there");
-                if let Some(steps) = second {
-                    pair.steps(steps);
-                    pair.workers[1 - first].connect(first.into()).expect("it is there");
-                }
+                begin(&mut pair, first, second);
                 pair.until("both know", is_connected);
                 let again = [0, 1].map(|who| pair.workers[who].engine_stats().queue_pairs.retransmitted_packets);
                 assert_eq!(again, [0, 0], "{method}, {side}: {first} first, then after {second:?}");
@@ -144,11 +144,7 @@ fn ends_whose_ports_carry_packets_of_other_lengths_agree_on_the_shorter() {
                 let what = format!("{method}, {mtus:?}, {first} first, then after {second:?}");
                 let settings = mtus.map(|mtu| [("connect_method", method), ("port_mtu", mtu)]);
                 let mut pair = World::of(&[&settings[0], &settings[1]]);
-                pair.workers[first].connect((1 - first).into()).expect("it is there");
-                if let Some(steps) = second {
-                    pair.steps(steps);
-                    pair.workers[1 - first].connect(first.into()).expect("it is there");
-                }
+                begin(&mut pair, first, second);
                 pair.until(&what, is_connected);
                 assert_connected(&mut pair, &what);
                 exchange(&mut pair, 1);
