@@ -259,7 +259,7 @@ impl Config {
 
     /// Bytes of an active message's payload at most: what the largest receives hold beside the header.
     pub fn max_active(&self) -> usize {
-        self.receive_queues().largest() - msg::LEN
+        self.receive_queues().max_payload()
     }
 
     /// What decides which protocol carries a message.

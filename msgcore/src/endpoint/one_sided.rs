@@ -179,7 +179,7 @@ impl<L: Link> Endpoint<L> {
     /// Sends an active message.
     #[inline]
     pub(crate) fn send_active(&mut self, to: PeerId, active: Active, payload: &[u8]) -> Result<(), CallError> {
-        let limit = am::max_payload(&self.core);
+        let limit = self.core.receives.queues.max_payload();
         if payload.len() > limit {
             return Err(CallError::TooLongForActive { len: payload.len(), limit });
         }

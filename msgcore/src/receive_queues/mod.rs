@@ -24,6 +24,7 @@ mod tests;
 use std::fmt;
 
 use arrayvec::ArrayVec;
+use roci_protocol::msg;
 
 pub use error::{Entry, ReceiveQueuesError};
 
@@ -186,6 +187,11 @@ impl ReceiveQueues {
     /// Bytes of the largest buffers: the longest message that is received, header included.
     pub fn largest(&self) -> usize {
         self.0.last().map_or(0, |queue| queue.size)
+    }
+
+    /// Bytes of a message's payload at most: what the largest buffers hold beside the header.
+    pub fn max_payload(&self) -> usize {
+        self.largest() - msg::LEN
     }
 
     /// Memory for the buffers of one more peer.

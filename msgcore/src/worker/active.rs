@@ -51,8 +51,8 @@ use crate::core::peer_id::PeerId;
 use crate::core::refused::{CallError, Refused};
 use crate::core::request::Request;
 use crate::core::segment::RemoteAddress;
+use crate::services::am::Active;
 use crate::services::am::handlers::pad;
-use crate::services::am::{self, Active};
 use crate::services::rma::operation::{OneSidedCall, Then};
 use crate::services::tag::requests::LIMIT;
 
@@ -117,7 +117,7 @@ impl<L: Link> ActiveMessages for Worker<L> {
     }
 
     fn max_active(&self) -> usize {
-        am::max_payload(&self.endpoint.core)
+        self.endpoint.core.receives.queues.max_payload()
     }
 
     #[inline]

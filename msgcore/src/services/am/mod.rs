@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use roci_driver::link::Link;
 use roci_driver::{Buffer, Rkey};
-use roci_protocol::msg::{self, ActiveKind, Header, Label, MAX_ARGUMENTS, Message};
+use roci_protocol::msg::{ActiveKind, Header, Label, MAX_ARGUMENTS, Message};
 
 use self::handlers::{ActiveMessage, Handler, HandlerContext, HandlerId, Handlers, Reply, written};
 use crate::core::Core;
@@ -196,7 +196,7 @@ impl AmService {
             Active { kind: ActiveKind::Unanswered, handler: token, token: 0, arguments: [0; MAX_ARGUMENTS], count: 0 };
         let reply = Active { kind: ActiveKind::Reply, arguments: *arguments, count: *count, ..unanswered };
         core.stats.tx_active += 1;
-        if !has_run || payload.len() > max_payload(core) {
+        if !has_run || payload.len() > core.receives.queues.max_payload() {
             return peer.queue_control(unanswered.message());
         }
         if payload.is_empty() {
@@ -288,11 +288,6 @@ impl AmService {
 fn is_written<L: Link>(core: &Core<L>, active: &Active) -> bool {
     let [va, len, _] = active.arguments;
     core.engine.check_write_by_key(core.pd, (Rkey(active.token), va), len).is_ok()
-}
-
-/// Returns the longest payload of an active message.
-pub(crate) fn max_payload<L: Link>(core: &Core<L>) -> usize {
-    core.receives.queues.largest() - msg::LEN
 }
 
 /// Sends an active message: at once, where nothing waits before it; or it is queued, in a copy. Returns whether it was.

@@ -1,7 +1,7 @@
 //! Injecting: a short message leaves in the call, and no operation stands for it (libfabric's `fi_tinject`).
 
 use roci_driver::link::Link;
-use roci_protocol::msg::{self, Label, Message, Mode};
+use roci_protocol::msg::{Label, Message, Mode};
 
 use super::TagService;
 use super::select::{Protocol, Reason};
@@ -14,7 +14,7 @@ const NO_OPERATION: u64 = u64::MAX;
 impl TagService {
     /// Returns the longest message that may be injected: what the largest vbuf holds, if that is eager.
     pub(crate) fn inject_size<L: Link>(&self, core: &Core<L>) -> usize {
-        (core.receives.queues.largest() - msg::LEN).min(self.rules.eager)
+        core.receives.queues.max_payload().min(self.rules.eager)
     }
 
     /// Writes a message into a vbuf that leaves at once, if nothing waits before it and there is room for it; returns whether it did.
