@@ -1,7 +1,7 @@
 //! Forks of a process with a worker. Where that lives on a thread of its own, which is at work, the child has no thread. The parent
 //! has everything.
 
-#[path = "common/ranks.rs"]
+#[path = "workers/ranks.rs"]
 mod ranks;
 
 use std::ptr::NonNull;

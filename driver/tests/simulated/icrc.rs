@@ -1,13 +1,12 @@
 //! Connections without an ICRC: only where both ends have agreed, and never at the cost of another connection.
 
-mod common;
-
-use common::{Wire, pattern};
 use roci_driver::link::Link;
 use roci_driver::link::sim::{Clock, SimLink};
 use roci_driver::{Address, CompletionQueue, Dialect, Engine, Mtu, PdId, QpParams, QueuePair, SendWr};
 use roci_protocol::wire::{Bth, Flow, Headers, Ip, MacAddr, Malformed, Opcode, udp};
 use roci_protocol::{Psn, Qpn};
+
+use crate::common::{Wire, pattern};
 
 const PSN: u32 = 100;
 const PAYLOAD: [u8; 16] = *b"sixteen of bytes";

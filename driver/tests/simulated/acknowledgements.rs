@@ -1,11 +1,10 @@
 //! Acknowledgements of messages that do not ask for one (without AckReq): when they are sent.
 
-mod common;
-
-use common::Wire;
 use roci_driver::link::sim::NetConfig;
 use roci_driver::{Dialect, QpParams, SendWr};
 use roci_testkit::World;
+
+use crate::common::Wire;
 
 /// Well below the sender's timeout, and well above what the engine lets an acknowledgement wait.
 const LONG_NS: u64 = 180_000;

@@ -1,10 +1,8 @@
 //! No message starves: ranks on threads of their own, over real memif ports, with workers of both kinds.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
-use ranks::{Member, config, run_ranks};
 use roci_msgcore::{DedicatedWorker, Dropped, Request, Tag, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const DATA: Tag = Tag::new(1);
 const WANTED: Tag = Tag::new(2);

@@ -1,15 +1,14 @@
 //! Memory that an engine shares with the application: sources that many requests send from, and targets that the application
 //! and peers use at once; over a simulated wire with and without faults.
 
-mod common;
-
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use common::{Wire, pattern};
 use roci_driver::{Access, Buffer, MemoryKind, RegionError, SendWr, UserMemory, WcStatus, WrongKind};
 use roci_protocol::sim::Faults;
+
+use crate::common::{Wire, pattern};
 
 const FAULTS: Faults = Faults { loss: 0.1, dup: 0.1, reorder: 0.1, corrupt: 0.05, seed: 3 };
 /// Bytes of the shared memory.

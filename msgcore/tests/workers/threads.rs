@@ -1,20 +1,16 @@
 //! Several ranks in one process, each on a thread of its own, over real memif ports: workers that live on those
 //! threads, and workers that have threads of their own.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use ranks::{Member, PATIENCE, config};
-use roci_launcher::{Board, Job, Token};
 use roci_msgcore::{
     Buffer, DedicatedWorker, Done, Dropped, OpError, Pattern, Rank, SendOptions, Source, Tag, TagMatch, Worker,
 };
+
+use crate::ranks::{Member, PATIENCE, config, run_ranks};
 
 const RANKS: usize = 4;
 const ROUNDS: u64 = 3;
@@ -27,27 +23,6 @@ const DATA: Tag = Tag::new(1);
 const LONG: usize = 4 << 20;
 /// Progress calls after which what has not happened is not going to.
 const CALLS: usize = 2_000;
-
-/// DPDK has 32 ports for the whole process, and a job of four takes 12: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs a rank of a job on each thread.
-fn run_ranks(size: usize, rank: impl Fn(Job) + Sync) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let place = directory.path().join("job").display().to_string();
-    let token = Token::random();
-    let board = Board::new(size, token.clone());
-    board.serve_unix(Path::new(&place)).expect("a socket");
-    thread::scope(|scope| {
-        for number in 0..size {
-            let (place, token, rank) = (&place, &token, &rank);
-            scope.spawn(move || rank(Job::connect(place, token, number, size, PATIENCE).expect("a board")));
-        }
-    });
-}
 
 /// A byte of the message from a rank to another one.
 fn byte(at: usize, from: Rank, to: Rank, round: u64) -> u8 {
@@ -93,9 +68,8 @@ fn all_to_all(worker: &mut impl Member) {
 }
 
 fn ranks_exchange_all_sizes<W: Member>() {
-    let _alone = alone();
     let peers = RANKS as u64 - 1;
-    run_ranks(RANKS, |job| {
+    run_ranks(RANKS, move |job, _| {
         let mut worker = W::join(&config(MIXED), job).expect("it opens");
         all_to_all(&mut worker);
         let stats = worker.counters();
@@ -104,14 +78,14 @@ fn ranks_exchange_all_sizes<W: Member>() {
         assert_eq!((stats.tx_r3, stats.tx_eager), (ROUNDS * peers + fallback, 3 * ROUNDS * peers - fallback));
         assert_eq!(worker.close().expect("all are there"), Dropped::default());
     });
-    run_ranks(RANKS, |job| {
+    run_ranks(RANKS, move |job, _| {
         let mut worker = W::join(&config(&[]), job).expect("it opens");
         all_to_all(&mut worker);
         let stats = worker.counters();
         assert!((1..=3 * ROUNDS * peers).contains(&stats.tx_cma), "{stats:?}");
         assert_eq!(worker.close().expect("all are there"), Dropped::default());
     });
-    run_ranks(RANKS, |job| {
+    run_ranks(RANKS, move |job, _| {
         let mut worker = W::join(&config(RPUT), job).expect("it opens");
         all_to_all(&mut worker);
         assert_eq!(worker.counters().tx_rput, 3 * ROUNDS * peers);
@@ -140,9 +114,8 @@ fn compute_until(is_so: &AtomicBool, what: &str) {
 
 /// Rank 1 posts its half of a long message and computes until rank 0's half is over.
 fn overlap(rank_1_receives: bool) {
-    let _alone = alone();
-    let is_over = AtomicBool::new(false);
-    run_ranks(2, |job| {
+    let is_over = Arc::new(AtomicBool::new(false));
+    run_ranks(2, move |job, _| {
         if job.rank() == 0 {
             let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
             let ours = if rank_1_receives {
@@ -188,9 +161,8 @@ fn a_long_message_is_read_from_its_sender_while_that_computes() {
 /// The counterpart of the two above: what they show is the engine's doing.
 #[test]
 fn without_an_engine_of_its_own_a_long_message_waits_for_the_receivers_next_call() {
-    let _alone = alone();
-    let has_waited = AtomicBool::new(false);
-    run_ranks(2, |job| {
+    let has_waited = Arc::new(AtomicBool::new(false));
+    run_ranks(2, move |job, _| {
         let mut worker = Worker::open_job(&config(&[]), job).expect("it opens");
         if worker.rank() == 0 {
             let payload = filled(&worker, 1, LONG, 0);
@@ -215,8 +187,7 @@ fn without_an_engine_of_its_own_a_long_message_waits_for_the_receivers_next_call
 
 #[test]
 fn a_dropped_handle_is_a_rank_that_has_gone() {
-    let _alone = alone();
-    run_ranks(2, |job| {
+    run_ranks(2, move |job, _| {
         let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
         if worker.rank() == 0 {
             let receive = worker.recv_in_place(Pattern::new(1, DATA)).expect("accepted");
@@ -229,8 +200,7 @@ fn a_dropped_handle_is_a_rank_that_has_gone() {
 /// Every call of MPI's point-to-point layer that has its own way to the engine: probes that wait, claims, eager sends that are
 /// taken back when they have left, buffered sends with a request, requests that are left alone.
 fn every_call_has_its_meaning<W: Member>() {
-    let _alone = alone();
-    run_ranks(2, |job| {
+    run_ranks(2, move |job, _| {
         let mut worker = W::join(&config(&[]), job).expect("it opens");
         let anything = Pattern::new(Source::Any, TagMatch::Any);
         let pattern = Pattern::new(1 - worker.rank(), Tag::new(5));

@@ -1,10 +1,9 @@
 //! When posted sends reach the device: over a wire that carries nothing before the doorbell rings.
 
-mod common;
-
-use common::Wire;
 use roci_driver::link::Link as _;
 use roci_driver::{SendWr, WcStatus};
+
+use crate::common::Wire;
 
 /// Bytes of a send of several packets.
 const LONG: usize = 10_000;

@@ -1,9 +1,6 @@
 //! Sleeping on a dedicated worker's descriptor, in poll(2) and epoll(7): nothing is slept through, and nothing is written for who
 //! does not sleep.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -11,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ranks::{config, run_ranks};
 use roci_msgcore::dedicated::Arming;
 use roci_msgcore::{Completion, DedicatedWorker, OpError, Pattern, Rank, Request, Tag, WorkerEvent};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, read};
+
+use crate::ranks::{config, run_ranks};
 
 const DATA: Tag = Tag::new(1);
 /// Against an engine that has nothing else to do.

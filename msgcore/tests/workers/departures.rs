@@ -1,16 +1,14 @@
 //! A rank goes, well or ill, and the launcher tells: what concerns it ends by name, and the others go on.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ranks::{PATIENCE, config, run_ranks};
 use roci_launcher::{Board, Job};
 use roci_msgcore::{CallError, DedicatedWorker, Done, OpError, Pattern, Request, Source, Tag, Worker};
+
+use crate::ranks::{PATIENCE, config, run_ranks};
 
 const TAG: Tag = Tag::new(1);
 /// Longer than it takes to hear of an end, and to believe it.

@@ -1,13 +1,11 @@
 //! A worker behind a lock: the threads of a rank share it, over real memif ports, and the last one to go drops it.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use ranks::{Member, config, run_ranks};
 use roci_msgcore::{DedicatedWorker, PeerId, Source, Tag, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const MESSAGES: usize = 300;
 const THREADS: u64 = 3;

@@ -1,20 +1,18 @@
 //! Short messages whose sends are over, and a sender that goes: each rank on a thread of its own, over real memif ports that lose
 //! frames, with workers of both kinds.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ranks::{Member, PATIENCE, config, run_ranks};
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::Signal;
 use roci_msgcore::{CallError, DedicatedWorker, FlushError, PeerId, SendOptions, Tag, Worker};
+
+use crate::ranks::{Member, PATIENCE, config, run_ranks};
 
 const TAG: Tag = Tag::new(1);
 const MESSAGES: usize = 50;

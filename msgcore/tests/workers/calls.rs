@@ -1,15 +1,13 @@
 //! What is asked of messages beside sending and receiving them, over real memif ports that lose, repeat and reorder frames: between ranks
 //! of a job and between strangers, with workers of both kinds.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::collections::BTreeMap;
 
-use ranks::{Member, PATIENCE, config, run_ranks, run_strangers};
 use roci_msgcore::{
     Completion, DedicatedWorker, Done, OpError, Pattern, PeerId, SendOptions, Source, Tag, TagMatch, Worker,
 };
+
+use crate::ranks::{Member, PATIENCE, config, run_ranks, run_strangers};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.05,dup=0.05,reorder=0.05,seed=11");
 /// Nothing, what is injected, eager messages, and some by rendezvous.

@@ -2,19 +2,17 @@
 //! not, at a peer and at oneself, by each means, in memory that is exposed, also under a key of the owner's choice, and in memory that
 //! is only offered. Every byte that was written is compared, and those around it.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::hash::{DefaultHasher, Hasher as _};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use ranks::{Member, config, run_ranks};
 use roci_launcher::Job;
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, RemoteAddress, Segment, SegmentKey, Signal};
 use roci_msgcore::{DedicatedWorker, PeerId, Rank, UserMemory, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const RANKS: usize = 2;
 /// Around nothing, a page and the MTUs of both devices, and what takes many of all; then at an odd place, and at an aligned one.

@@ -1,10 +1,9 @@
 //! Messages that are taken from the packets they came in, and memory of SENDs that is taken back: which are offered, in which
 //! order, and what becomes of the others.
 
-mod common;
-
-use common::Wire;
 use roci_driver::{Buffer, Notify, Operation, Rkey, SendWr, Sink, WcStatus};
+
+use crate::common::Wire;
 
 /// What every receive here is named, and how long it is.
 const NAME: u64 = 7;

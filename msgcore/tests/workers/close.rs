@@ -1,15 +1,13 @@
 //! How workers close over what was not received: each rank on a thread of its own, over real memif ports, with workers
 //! of both kinds. What is picked up before the last rank closes arrives; the rest is counted, once, at one end.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::thread;
 use std::time::Duration;
 
-use ranks::{Member, config, run_ranks};
 use roci_launcher::Job;
 use roci_msgcore::{Buffer, DedicatedWorker, Dropped, OpError, Rank, SendOptions, Source, Tag, TagMatch, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const LONG: usize = 100_000;
 

@@ -1,13 +1,11 @@
 //! Sources, targets, lists and multi-receives over real memif ports that lose frames, with workers of both kinds.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ranks::{Member, config, run_ranks};
 use roci_msgcore::{Buffer, Completion, DedicatedWorker, MemoryKind, Pattern, Tag, TagMatch, UserMemory, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.02,dup=0.02,reorder=0.02,seed=3");
 /// Eager messages, and some by rendezvous.

@@ -1,19 +1,17 @@
 //! One-sided operations and active messages between ranks that run on threads of their own, over real memif ports that lose frames,
 //! with workers of both kinds: what blocks, and what all ranks do together.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ranks::{Member, PATIENCE, config, run_ranks};
 use roci_msgcore::active::{ActiveMessages as _, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::{
     AccessRegion, AtomicOp, AtomicWidth, NonContiguous as _, OneSided as _, RemoteAddress, Signal,
 };
 use roci_msgcore::{CallError, DedicatedWorker, OpError, Source, Worker};
+
+use crate::ranks::{Member, PATIENCE, config, run_ranks};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.01,dup=0.01,reorder=0.01,seed=3");
 

@@ -1,16 +1,14 @@
 //! How ranks meet and part that use their ports without a worker: two threads, over real memif ports, which tell at once when
 //! their peer's end is closed.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use ranks::{config, run_ranks};
 use roci_driver::State;
 use roci_msgcore::{Fabric, Ports};
+
+use crate::ranks::{config, run_ranks};
 
 /// Long enough for a port to notice that its peer is gone, whatever the machine is busy with: what is tested does not depend
 /// on it, but a defect may stay hidden where it is too short.

@@ -1,15 +1,13 @@
 //! Two engines over a simulated wire: verbs, keys, a cut wire, stray and hostile frames.
 
-mod common;
-
-use common::{Wire, pattern};
-
 use roci_driver::link::Link;
 use roci_driver::link::sim::SimLink;
 use roci_driver::{Access, Algorithm, Dialect, Operation, PostError, Rkey, SendWr, State, WcStatus};
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Malformed;
 use roci_testkit::World as _;
+
+use crate::common::{Wire, pattern};
 
 fn run_every_verb(wire: &mut Wire) {
     let bytes = pattern(10_001);

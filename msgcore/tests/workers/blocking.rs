@@ -1,11 +1,9 @@
 //! The blocking calls, which take slices: each rank on a thread of its own, over real memif ports that may lose frames, with workers of both
 //! kinds.
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
-use ranks::{Member, config, run_ranks};
 use roci_msgcore::{CallError, DedicatedWorker, Dropped, OpError, Pattern, Source, Tag, TagMatch, Worker};
+
+use crate::ranks::{Member, config, run_ranks};
 
 const LOSSY: (&str, &str) = ("faults", "loss=0.03,dup=0.03,reorder=0.03,seed=2");
 const OWN: Tag = Tag::new(99);
