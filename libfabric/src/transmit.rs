@@ -7,9 +7,9 @@ use std::ptr::null_mut;
 use libc::ssize_t;
 use roci_msgcore::{Buffer, PeerId, SendOptions, Tag};
 
-use crate::abi::flags::{FI_DELIVERY_COMPLETE, FI_INJECT, FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_SEND};
+use crate::abi::flags::{FI_DELIVERY_COMPLETE, FI_FENCE, FI_INJECT, FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_SEND};
 use crate::abi::operations::{fi_ops_msg, fi_ops_tagged};
-use crate::abi::queues::{fi_msg, fi_msg_tagged};
+use crate::abi::queues::{FI_EBADFLAGS, fi_msg, fi_msg_tagged};
 use crate::abi::{fi_addr_t, fid_ep, iovec};
 use crate::completion::CompletedMessage;
 use crate::endpoint::{self, EnabledEndpoint, PendingOperation};
@@ -188,6 +188,11 @@ fn tagged(to: fi_addr_t, tag: u64, pieces: IovPieces, data: Option<u64>, context
     OutgoingMessage { kind: Tagging::Tagged, to, tag, data, pieces, context }
 }
 
+/// The core orders no message behind other operations.
+fn unfenced(flags: u64) -> Result<(), Errno> {
+    if flags & FI_FENCE == 0 { Ok(()) } else { Err(Errno(FI_EBADFLAGS)) }
+}
+
 /// The data that goes with an operation, if it is to.
 pub(crate) fn data_of(flags: u64, data: u64) -> Option<u64> {
     (flags & FI_REMOTE_CQ_DATA != 0).then_some(data)
@@ -222,7 +227,7 @@ unsafe extern "C" fn sendmsg(endpoint: *mut fid_ep, message: *const fi_msg, flag
     // SAFETY: libfabric calls it with an endpoint of ours, and a message.
     unsafe {
         let message = &*message;
-        let pieces = IovPieces::many(message.msg_iov, message.iov_count);
+        let pieces = unfenced(flags).and_then(|()| IovPieces::many(message.msg_iov, message.iov_count));
         let made = pieces.map(|pieces| untagged(message.addr, pieces, data_of(flags, message.data), message.context));
         transmit(endpoint, made, How::Flags(flags))
     }
@@ -288,8 +293,8 @@ unsafe extern "C" fn tsendmsg(endpoint: *mut fid_ep, message: *const fi_msg_tagg
     // SAFETY: libfabric calls it with an endpoint of ours, and a message.
     unsafe {
         let it = &*message;
-        let made = IovPieces::many(it.msg_iov, it.iov_count)
-            .map(|pieces| tagged(it.addr, it.tag, pieces, data_of(flags, it.data), it.context));
+        let pieces = unfenced(flags).and_then(|()| IovPieces::many(it.msg_iov, it.iov_count));
+        let made = pieces.map(|pieces| tagged(it.addr, it.tag, pieces, data_of(flags, it.data), it.context));
         transmit(endpoint, made, How::Flags(flags))
     }
 }
