@@ -126,7 +126,9 @@ fn peers_memory_and_histograms_are_data_in_json_and_for_prometheus() {
 #[test]
 fn on_a_terminal_the_page_is_drawn_again_until_it_is_interrupted() {
     let _alone = alone();
-    let line = format!("stty rows 4 cols 80; exec {} stat --wide --interval 1", env!("CARGO_BIN_EXE_roci"));
+    // Who runs the tests in the background may ignore the signal, and that would be inherited.
+    let roci = concat!("env --default-signal=INT ", env!("CARGO_BIN_EXE_roci"));
+    let line = format!("stty rows 4 cols 80; exec {roci} stat --wide --interval 1");
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut script) = script.spawn() else {
