@@ -170,7 +170,7 @@ impl<L: Link> ProgressLoop<L> {
         let Self { domain, seats } = self;
         let seat = &mut seats[at];
         let report_wish = seat.rings().take_report_wish();
-        if report_wish.is_none() && !seat.is_waited_for() && !domain.has_reports(seat.id) {
+        if report_wish.is_none() && !seat.is_waited_for() && !domain.has_reports(seat.id, seat.room()) {
             return SeatNews::None;
         }
         let worker = domain.take(seat.id);
@@ -209,4 +209,63 @@ enum SeatNews {
     Some,
     /// It has ended.
     Left,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Origin;
+    use crate::sync::EventFd;
+    use crate::worker::others::EndpointId;
+    use crate::{Config, EndpointAddress};
+
+    /// Events that an application does not take, and their ring holds.
+    const UNTAKEN: u16 = 70;
+    const HELD: usize = 64;
+
+    fn config() -> Config {
+        let mut config = Config::default();
+        let shared = ("receive_queues", "S,1KiB,64");
+        for (name, value) in [("device", "udp:127.0.0.1"), ("arena_size", "64MiB"), ("peers", "128"), shared] {
+            config.set(name, value, Origin::Code).expect("in range");
+        }
+        config
+    }
+
+    /// A thread's domain of two endpoints, whose handles take nothing.
+    fn two_endpoints() -> (ProgressLoop<impl Link>, [EndpointId; 2]) {
+        let config = config();
+        let worker = Worker::open_alone(&config).expect("the loopback interface is up");
+        let limits = BackoffLimits::new(&config, 1, 1);
+        let mut progress = ProgressLoop::new(Domain::around(worker, &config), Over::new(Arc::new(Rings::new())));
+        progress.open(0, EndpointRequest { wait_fd: Arc::new(EventFd::new().expect("a descriptor")), limits });
+        let ids = [0, 1].map(|at| progress.seats[at].id);
+        (progress, ids)
+    }
+
+    #[test]
+    fn a_handle_that_takes_no_events_does_not_cost_its_neighbours_their_short_way() {
+        let (mut progress, [first, second]) = two_endpoints();
+        let worker = progress.domain.take(second);
+        for service in 1..=UNTAKEN {
+            let stranger = EndpointAddress { service, ..worker.address() };
+            let peer = worker.insert(stranger).expect("there is room");
+            worker.endpoint.lose_peer(peer, OpError::PeerRemoved { peer });
+        }
+        progress.turn();
+        assert_eq!(progress.seats[1].rings().events.len(), HELD);
+        // The first endpoint stays at hand.
+        progress.domain.take(first);
+        for _ in 0..3 {
+            progress.turn();
+            assert_eq!(progress.domain.at_hand(), first);
+        }
+        // Nothing is lost.
+        let take = || {
+            let event = progress.seats[1].rings().events.pop();
+            progress.turn();
+            event
+        };
+        assert_eq!(std::iter::from_fn(take).count(), usize::from(UNTAKEN));
+    }
 }

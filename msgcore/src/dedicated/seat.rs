@@ -11,6 +11,7 @@ use crate::backoff::Idle;
 use crate::core::completion::MultiReceiveFailed;
 use crate::core::refused::{CallError, Refused};
 use crate::core::segment::AwaitedNumber;
+use crate::endpoint::parked::ReportRoom;
 use crate::services::tag::matching::Pattern;
 use crate::worker::Worker;
 use crate::worker::closing::PendingClose;
@@ -88,6 +89,12 @@ impl Seat {
     /// Whether the handle wants something, or waits for something.
     pub(super) fn is_waited_for(&self) -> bool {
         self.awaited.is_some() || !self.refused.is_empty() || self.rings().has_orders()
+    }
+
+    /// What the handle can be notified of. One that takes nothing does not cost the others of its thread more.
+    pub(super) fn room(&self) -> ReportRoom {
+        let rings = self.rings();
+        ReportRoom { for_ended: !rings.completions.is_full(), for_events: !rings.events.is_full() }
     }
 
     /// Whether the endpoint is about to be removed.

@@ -31,6 +31,13 @@ pub(crate) struct ParkedEndpoint<L: Link> {
     pub(super) leaving: LeavingPeers,
 }
 
+/// What another thread can be notified of: there is room for it.
+#[derive(Clone, Copy)]
+pub(crate) struct ReportRoom {
+    pub(crate) for_ended: bool,
+    pub(crate) for_events: bool,
+}
+
 /// What an endpoint has of the engine for as long as that lives. One that is closed leaves it to the next.
 pub(crate) struct Premises {
     /// Where its work requests complete.
@@ -47,9 +54,9 @@ impl<L: Link> ParkedEndpoint<L> {
         Premises { cq, receives, free_ports: self.wireup.locality.attached.take_free() }
     }
 
-    /// Whether operations have ended, or something has happened, that another thread was not notified of.
-    pub(crate) fn has_reports(&self) -> bool {
-        self.services.tag.requests.has_ended() || !self.events.is_empty()
+    /// Whether operations have ended, or something has happened, that another thread was not notified of and can be.
+    pub(crate) fn has_reports(&self, room: ReportRoom) -> bool {
+        room.for_ended && self.services.tag.requests.has_ended() || room.for_events && !self.events.is_empty()
     }
 
     /// Whether something is to be done for this endpoint, which does not poll itself: a look costs less than taking its place.

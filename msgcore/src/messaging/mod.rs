@@ -25,9 +25,12 @@ use crate::{PeerId, Rank, Source, Tag, TagMatch, WorkerEvent};
 
 pub use peer_addressing::PeerAddressing;
 
-/// Tagged messages between peers: ranks of a job, or workers alone, which [`PeerAddressing`] names. A [`Worker`](crate::Worker) makes progress inside these calls; a
-/// [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own. A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the
-/// types, which say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], [`Offering`] and [`KeyNames`], active messages [`ActiveMessages`].
+/// Tagged messages between peers: ranks of a job, or workers alone, which [`PeerAddressing`] names.
+///
+/// A [`Worker`](crate::Worker) makes progress inside these calls; a [`DedicatedWorker`](crate::DedicatedWorker) does on a thread of its own.
+/// A program that is generic over this trait, or takes a `&mut dyn Messaging`, runs on either; the methods are those of the types, which
+/// say more. Byte streams are [`Streams`], one-sided operations [`OneSided`], [`Offering`] and [`KeyNames`], active messages
+/// [`ActiveMessages`].
 pub trait Messaging: PeerAddressing + Streams + OneSided + Offering + KeyNames + ActiveMessages {
     /// Returns this rank; 0 for a worker alone.
     fn rank(&self) -> Rank;

@@ -19,7 +19,7 @@ use crate::config::{Config, Demand};
 use crate::core::completion::OpError;
 use crate::endpoint::address::EndpointAddress;
 use crate::endpoint::locality::LocalMeans;
-use crate::endpoint::parked::Premises;
+use crate::endpoint::parked::{Premises, ReportRoom};
 use crate::endpoint::{Identity, Neighbourhood};
 use crate::services::tag::requests::Requests;
 
@@ -206,11 +206,11 @@ impl<L: Link> Domain<L> {
         &self.worker
     }
 
-    /// Whether another thread is to learn something of an endpoint.
+    /// Whether another thread is to learn something of an endpoint, and can.
     #[inline]
-    pub(crate) fn has_reports(&self, id: EndpointId) -> bool {
+    pub(crate) fn has_reports(&self, id: EndpointId, room: ReportRoom) -> bool {
         id == self.at_hand()
-            || self.worker.others.parked.iter().any(|other| other.id == id && other.state.has_reports())
+            || self.worker.others.parked.iter().any(|other| other.id == id && other.state.has_reports(room))
     }
 
     /// Makes progress for all endpoints; returns whether anything happened.
