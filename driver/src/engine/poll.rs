@@ -53,7 +53,8 @@ impl<L: Link> Engine<L> {
 
     /// The same, and offers to `sink` each message of one packet before it fills a receive, and the memory of each SEND and
     /// WRITE that ended well. Nothing overtakes: messages are offered only where no receive waits in the completion queue, memory only
-    /// where nothing does, and neither where an event was asked for or [`Engine::offer_to_sinks`] says otherwise. Receives that all queue pairs share are filled as ever.
+    /// where nothing does, and neither where an event was asked for or [`Engine::offer_to_sinks`] says otherwise. Receives that all queue
+    /// pairs share are filled as ever.
     #[inline]
     pub fn poll_into(&mut self, sink: &mut impl Sink) -> usize {
         if self.is_forked() {
