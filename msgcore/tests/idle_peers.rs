@@ -9,7 +9,8 @@ use std::alloc::System;
 
 use common::{World, config, pattern};
 use roci_driver::Buffer;
-use roci_msgcore::{Config, Source, Tag};
+use roci_driver::link::sim::NetConfig;
+use roci_msgcore::{Config, PeerId, Source, Tag};
 use roci_protocol::rc::RecvRequest;
 use roci_testkit::World as _;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -17,12 +18,46 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What an idle peer may cost at each end beside its posted receives.
-const BOUND: usize = 4096;
 /// Peers that an end has.
 const FEW: usize = 64;
 const MANY: usize = 256;
 const VBUF: usize = 1024;
+
+/// How those that meet know each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Ranks,
+    Strangers,
+}
+
+impl Kind {
+    fn world(self, configs: &[Config]) -> World {
+        match self {
+            Self::Ranks => World::with(configs),
+            Self::Strangers => World::of_strangers(NetConfig::default(), configs, 0),
+        }
+    }
+
+    /// What an idle peer may cost at each end beside its posted receives. Of a stranger's connection RDMA-CM keeps what a lost
+    /// message or its end would need.
+    const fn bound(self) -> usize {
+        match self {
+            Self::Ranks => 4096,
+            Self::Strangers => 4608,
+        }
+    }
+
+    /// The name that one has for another.
+    fn name(self, world: &mut World, who: usize, other: usize) -> PeerId {
+        match self {
+            Self::Ranks => other.into(),
+            Self::Strangers => {
+                let address = world.workers[other].address();
+                world.workers[who].insert(address).expect("there is room")
+            }
+        }
+    }
+}
 
 /// Bytes of the heap that are in use.
 fn live_bytes() -> usize {
@@ -30,7 +65,8 @@ fn live_bytes() -> usize {
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-fn configs(queues: &str, ranks: usize) -> Vec<Config> {
+fn configs(queues: &str, ranks: usize, kind: Kind) -> Vec<Config> {
+    let peers = ranks.to_string();
     let settings = [
         ("receive_queues", queues),
         ("wireup", "lazy"),
@@ -44,23 +80,28 @@ fn configs(queues: &str, ranks: usize) -> Vec<Config> {
     let of_rank = |rank| {
         let mut settings = settings.to_vec();
         settings.push(("arena_size", if rank == 0 { "64MiB" } else { "16MiB" }));
+        if kind == Kind::Strangers {
+            settings.extend([("connect_method", "rdma_cm"), ("peers", &peers)]);
+        }
         config(&settings)
     };
     (0..ranks).map(of_rank).collect()
 }
 
 /// A message goes there, and one comes back; then both are idle.
-fn meet(world: &mut World, one: usize, other: usize) {
-    for (from, to) in [(one, other), (other, one)] {
-        let receive = world.recv_from(to, Source::from(from), Tag::new(1), 100);
+fn meet(world: &mut World, kind: Kind, one: usize, other: usize) {
+    let names = [kind.name(world, one, other), kind.name(world, other, one)];
+    for (from, to, [there, here]) in [(one, other, names), (other, one, [names[1], names[0]])] {
+        let receive = world.recv_from(to, Source::from(here), Tag::new(1), 100);
         let bytes = pattern(100, from);
-        let send = world.workers[from].send_bytes(to.into(), Tag::new(1), &bytes).expect("accepted");
+        let send = world.workers[from].send_bytes(there, Tag::new(1), &bytes).expect("accepted");
         let done = world.wait(to, receive).expect("it arrives");
         assert!(done.buffer[..done.len] == *bytes, "the bytes differ");
         world.wait(from, send).expect("it leaves");
     }
-    let is_connected = |world: &World, who: usize, peer| world.workers[who].is_connected(peer);
-    world.until("both are idle", |world| is_connected(world, one, other) && is_connected(world, other, one));
+    world.until("both are idle", |world| {
+        world.workers[one].is_connected(names[0]) && world.workers[other].is_connected(names[1])
+    });
 }
 
 /// What heaps hold.
@@ -72,20 +113,21 @@ struct Heaps {
 }
 
 /// A hub meets so many peers, each of which has met two others before: what an engine makes once is made.
-fn meet_everybody(queues: &str, peers: usize) -> Heaps {
+fn meet_everybody(queues: &str, peers: usize, kind: Kind) -> Heaps {
     let before = live_bytes();
-    let mut world = World::with(&configs(queues, peers + 1));
+    let mut world = kind.world(&configs(queues, peers + 1, kind));
     let opened = (live_bytes() - before) / (peers + 1);
     for peer in 1..=peers {
-        meet(&mut world, peer, peer % peers + 1);
+        meet(&mut world, kind, peer, peer % peers + 1);
     }
     let before = live_bytes();
     for peer in 1..=peers {
-        meet(&mut world, 0, peer);
+        meet(&mut world, kind, 0, peer);
     }
     let connection = (live_bytes() - before) / peers;
     world.workers.iter().for_each(|worker| worker.inside().check_invariants().expect("what must hold"));
-    let receives = world.workers[0].inside().receive_bytes_of(1) / VBUF;
+    let first = kind.name(&mut world, 0, 1);
+    let receives = world.workers[0].inside().receive_bytes_of(first) / VBUF;
     let room = if receives == 0 { 0 } else { receives.next_power_of_two() };
     let posted = room * size_of::<RecvRequest<Buffer>>() + receives * Buffer::HEAP_BYTES;
     Heaps { opened, connection: connection - 2 * posted }
@@ -93,14 +135,19 @@ fn meet_everybody(queues: &str, peers: usize) -> Heaps {
 
 /// All in one test: the heap is the whole process's.
 #[test]
-fn an_idle_peer_costs_at_most_four_kibibytes_at_each_end() {
-    for queues in ["P,1KiB,8,4,2,7", "S,1KiB,256"] {
-        let [few, many] = [FEW, MANY].map(|peers| meet_everybody(queues, peers));
-        let unconnected = (many.opened - few.opened) / (MANY - FEW);
+fn an_idle_peer_costs_about_four_kibibytes_at_each_end() {
+    let kinds = [Kind::Ranks, Kind::Strangers].into_iter();
+    for (kind, queues) in kinds.flat_map(|kind| ["P,1KiB,8,4,2,7", "S,1KiB,256"].map(|queues| (kind, queues))) {
+        let [few, many] = [FEW, MANY].map(|peers| meet_everybody(queues, peers, kind));
+        // A stranger that is not inserted costs nothing.
+        let unconnected = many.opened.saturating_sub(few.opened) / (MANY - FEW);
         for (peers, heaps) in [(FEW, few), (MANY, many)] {
             let connected = heaps.connection / 2;
-            println!("{queues}: each of {peers} peers costs {unconnected} bytes, connected {connected} more");
-            assert!(unconnected + connected <= BOUND, "{queues}: {unconnected} and {connected} bytes for a peer");
+            println!("{kind:?}, {queues}: each of {peers} peers costs {unconnected} bytes, connected {connected} more");
+            assert!(
+                unconnected + connected <= kind.bound(),
+                "{kind:?}, {queues}: {unconnected} and {connected} bytes for a peer"
+            );
         }
     }
 }

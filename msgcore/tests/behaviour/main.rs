@@ -12,6 +12,7 @@ mod inline {
     }
 
     mod active;
+    mod calls;
     mod cancel;
     mod claims;
     mod coalescing;
@@ -45,6 +46,7 @@ mod dedicated {
     }
 
     mod active;
+    mod calls;
     mod cancel;
     mod claims;
     mod coalescing;

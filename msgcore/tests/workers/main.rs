@@ -13,5 +13,6 @@ mod one_sided;
 mod ranks;
 mod shared;
 mod starvation;
+mod strangers;
 mod threads;
 mod wait_fd;

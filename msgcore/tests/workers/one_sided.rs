@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use roci_msgcore::active::{ActiveMessages as _, HandlerId};
 use roci_msgcore::collectives::Collectives as _;
 use roci_msgcore::one_sided::{
-    AccessRegion, AtomicOp, AtomicWidth, NonContiguous as _, OneSided as _, RemoteAddress, Signal,
+    AccessRegion, AtomicOp, AtomicWidth, NonContiguous as _, OneSided as _, RemoteAccess, RemoteAddress, SegmentKey,
+    Signal,
 };
 use roci_msgcore::{CallError, DedicatedWorker, OpError, Source, Worker};
 
@@ -321,6 +322,48 @@ fn a_wait_for_a_change_ends<W: Member>() {
 fn a_wait_for_a_change_ends_with_who_would_make_it() {
     a_wait_for_a_change_ends::<Worker>();
     a_wait_for_a_change_ends::<DedicatedWorker>();
+}
+
+/// Memory under a key of its owner's choice, whose first byte has the address that the owner chooses: peers reach all of it, and nothing
+/// beside it.
+fn a_requested_key_has_addresses_of_its_owners_choice<W: Member>() {
+    const KEY: u64 = 1 << 63 | 7;
+    const BASE: usize = 0x7fff_1234_5000;
+    const LEN: usize = 20_000;
+    run_ranks(2, |job, _| {
+        let mut worker = W::join(&config(&[LOSSY]), job).expect("it opens");
+        let (rank, other) = (worker.rank(), 1 - worker.rank());
+        let mut memory = worker.memory(LEN);
+        memory.copy_from_slice(&bytes(LEN, rank));
+        let segment = worker.expose_as(KEY, BASE as u64, memory, RemoteAccess::ReadWrite).expect("the key is free");
+        worker.barrier().expect("both are here");
+        let theirs = SegmentKey::requested(KEY);
+        let mut expected = bytes(LEN, other);
+        for (round, (at, len)) in [(0, 1), (LEN - 1, 1), (3, 9_001), (0, LEN)].into_iter().enumerate() {
+            let sent = bytes(len, 10 * round + rank);
+            worker.put_blocking(other, &sent, theirs.at(BASE + at)).expect("it arrives");
+            expected[at..][..len].copy_from_slice(&sent);
+            let mut got = vec![0; LEN];
+            worker.get_blocking(other, &mut got, theirs.at(BASE)).expect("it comes");
+            assert!(got == expected, "round {round}");
+        }
+        for (at, len) in [(0, 1), (BASE - 1, 1), (BASE + LEN, 1), (BASE + LEN - 1, 2)] {
+            let error = worker.put_blocking(other, &vec![7; len], theirs.at(at)).expect_err("it is elsewhere");
+            assert!(matches!(error, CallError::Peer(OpError::Denied { .. })), "{error}");
+            worker.get_blocking(other, &mut vec![0; len], theirs.at(at)).expect_err("it is elsewhere");
+        }
+        worker.barrier().expect("both are here");
+        let mut ours = vec![0; LEN];
+        worker.read_segment(segment, 0, &mut ours).expect("it is there");
+        assert!(ours == bytes(LEN, 30 + other), "what the other one has put last");
+        worker.close().expect("both are there");
+    });
+}
+
+#[test]
+fn a_requested_key_is_reached_at_its_addresses_alone() {
+    a_requested_key_has_addresses_of_its_owners_choice::<Worker>();
+    a_requested_key_has_addresses_of_its_owners_choice::<DedicatedWorker>();
 }
 
 /// A rank that goes while others operate on its memory, and wait for it: each of them hears why.
