@@ -89,3 +89,18 @@ fn ports_beside_working_ones_come_and_go_as_often_as_they_like() {
     }
     carry(&mut first);
 }
+
+/// DPDK refuses the second client of a server in the middle of making its port, whose place it does not give back by itself.
+#[test]
+fn a_client_that_is_there_twice_is_refused_and_leaves_no_place_behind() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = TempDir::new().expect("a directory");
+    let mut first = begin_pair(directory.path(), 0);
+    let again = Attachment::pair(Device::Memif, &directory.path().join("0"), false, [2; 6]);
+    for _ in 0..2 * PORTS_MAX {
+        let refusal = DpdkLink::begin(&again).err().expect("it is there").to_string();
+        assert!(refusal.contains("can not have the same role"), "{refusal}");
+    }
+    carry(&mut begin_pair(directory.path(), 1));
+    carry(&mut first);
+}

@@ -38,6 +38,5 @@ struct rte_mempool *rte_pktmbuf_pool_create(const char *name, unsigned int n, un
 const char *rte_strerror(int errnum);
 int rte_thread_register(void);
 void rte_thread_unregister(void);
-int rte_vdev_init(const char *name, const char *args);
 int rte_vdev_uninit(const char *name);
 const char *rte_version(void);

@@ -1,5 +1,6 @@
 /* Ports: what they can do, how they are configured. DPDK's structures for that grow from release to release. */
 #include "shim.h"
+#include <rte_bus_vdev.h>
 #include <rte_eal.h>
 #include <rte_lcore.h>
 
@@ -59,6 +60,20 @@ int roci_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, stru
 int roci_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors)
 {
 	return rte_eth_tx_queue_setup(port, queue, descriptors, 0, NULL);
+}
+
+/* The installed headers leave these to drivers. */
+struct rte_eth_dev *rte_eth_dev_allocated(const char *name);
+int rte_eth_dev_release_port(struct rte_eth_dev *dev);
+
+int roci_vdev_init(const char *name, const char *args)
+{
+	const int status = rte_vdev_init(name, args);
+
+	/* memif leaves its place in the table of ports taken. With EEXIST the name is that of a device which works. */
+	if (status != 0 && status != -EEXIST)
+		rte_eth_dev_release_port(rte_eth_dev_allocated(name));
+	return status;
 }
 
 bool roci_port_is_up(uint16_t port)

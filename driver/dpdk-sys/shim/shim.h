@@ -38,6 +38,7 @@ int roci_port_configure(uint16_t port, uint16_t queues, const struct roci_port_c
 int roci_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, struct rte_mempool *pool);
 int roci_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors);
 bool roci_port_is_up(uint16_t port);
+int roci_vdev_init(const char *name, const char *args);
 
 bool roci_addresses_are_virtual(void);
 int roci_errno(void);

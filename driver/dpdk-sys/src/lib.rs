@@ -54,7 +54,6 @@ unsafe extern "C" {
     pub fn rte_strerror(errnum: c_int) -> *const c_char;
     pub fn rte_thread_register() -> c_int;
     pub fn rte_thread_unregister();
-    pub fn rte_vdev_init(name: *const c_char, args: *const c_char) -> c_int;
     pub fn rte_vdev_uninit(name: *const c_char) -> c_int;
     pub fn rte_version() -> *const c_char;
 }
@@ -102,6 +101,8 @@ unsafe extern "C" {
     pub fn roci_port_tx_queue(port: u16, queue: u16, descriptors: u16) -> c_int;
     /// Whether the link is up, as far as the driver knows now.
     pub fn roci_port_is_up(port: u16) -> bool;
+    /// `rte_vdev_init`, which leaves nothing behind when it fails.
+    pub fn roci_vdev_init(name: *const c_char, args: *const c_char) -> c_int;
     /// Whether devices take virtual addresses: `RTE_IOVA_VA`.
     pub fn roci_addresses_are_virtual() -> bool;
     /// `rte_errno` of this thread.

@@ -139,7 +139,7 @@ impl Eal {
     pub(super) fn add_device(_: Self, _: &Setup, name: &str, options: &str) -> Result<(), DeviceRefusal> {
         let (name, options) = (CString::new(name)?, CString::new(options)?);
         // SAFETY: DPDK runs; both strings are NUL-terminated and copied; no other thread creates or closes a port.
-        let status = unsafe { dpdk_sys::rte_vdev_init(name.as_ptr(), options.as_ptr()) };
+        let status = unsafe { dpdk_sys::roci_vdev_init(name.as_ptr(), options.as_ptr()) };
         if status == 0 { Ok(()) } else { Err(DeviceRefusal::Dpdk(with_last_words(describe(status)))) }
     }
 
