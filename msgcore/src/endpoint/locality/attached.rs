@@ -54,6 +54,11 @@ impl AttachedPorts {
         }
     }
 
+    /// Returns the peers that do not use their ports.
+    pub(super) fn peers_with_unused(&self) -> impl Iterator<Item = PeerId> {
+        self.unused.keys().copied()
+    }
+
     /// Returns how many ports there are that their peers do not use.
     pub(super) fn unused(&self) -> usize {
         self.unused.len()

@@ -15,6 +15,8 @@ mod message;
 mod socket;
 mod state;
 
+use std::mem;
+
 use roci_driver::link::Link;
 use roci_protocol::Nanos;
 
@@ -88,6 +90,7 @@ impl<L: Link> Endpoint<L> {
 
     /// Opens the client's end of the port to a peer.
     fn join(&mut self, id: PeerId, point: &MeetingPoint) {
+        self.close_ports_of_gone();
         let until = self.core.engine.now() + CLIENT_NS;
         let opened = check_point(point).and_then(|()| self.with_a_place(|ports| ports.join(point)));
         match opened {
@@ -109,6 +112,27 @@ impl<L: Link> Endpoint<L> {
             return Err(LocalPortError(format!("there are {count} already (ROCI_LOCAL_PORTS)")));
         }
         action(&mut **ports)
+    }
+
+    /// Closes the ports to peers that have failed, whether the application has removed them or not. A server that has forgotten this
+    /// end gives it the same socket again, at which a process has one client at a time.
+    fn close_ports_of_gone(&mut self) {
+        let is_gone = |id: &PeerId| self.peers.get(*id).is_some_and(|peer| peer.failure.is_some());
+        let gone: Vec<_> = self.wireup.locality.peers_with_ports().filter(is_gone).collect();
+        if gone.is_empty() {
+            return;
+        }
+        // What was under way with them completes at once.
+        self.on_completions();
+        self.release_retired();
+        let Self { core, peers, wireup, .. } = self;
+        for id in gone {
+            let Some(peer) = peers.get_mut(id).filter(|peer| peer.is_at_rest()) else { continue };
+            for lane in mem::take(&mut peer.lanes) {
+                core.engine.destroy_qp(lane.qp);
+            }
+            wireup.locality.release_port(core, id);
+        }
     }
 
     /// There will be no port to a peer, which is notified: both connect over the network.
@@ -170,7 +194,7 @@ impl<L: Link> Endpoint<L> {
     fn next_datagram(&mut self, bytes: &mut [u8; MESSAGE_LEN]) -> Option<LocalDatagram> {
         let means = self.wireup.locality.means.as_mut()?;
         let received = means.socket.receive(bytes);
-        self.core.stats.local_messages_refused += std::mem::take(&mut means.socket.refused);
+        self.core.stats.local_messages_refused += mem::take(&mut means.socket.refused);
         received
     }
 

@@ -156,6 +156,12 @@ impl<L: Link> Locality<L> {
         }
     }
 
+    /// Returns the peers to which there is a port, or may soon be, used or not.
+    pub(super) fn peers_with_ports(&self) -> impl Iterator<Item = PeerId> {
+        let met = self.meetings.iter().filter(|(_, meeting)| meeting.has_port()).map(|(&id, _)| id);
+        met.chain(self.attached.peers_with_unused())
+    }
+
     /// Ports that there are or may soon be.
     pub(super) fn count(&self) -> usize {
         self.meetings.values().filter(|meeting| meeting.has_port()).count() + self.attached.unused()
