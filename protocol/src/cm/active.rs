@@ -2,13 +2,13 @@
 
 use rand::Rng;
 
-use super::connections::{Connection, Miss, PeerIds};
+use super::connections::{Connection, LastSaid, Miss, PeerIds};
 use super::offer::{addressed, padded, req_of};
 use super::patience::Patience;
 use super::state::Input;
 use super::{CmError, CmState, ConnId, ConnectRequest, ConnectionEvent, ConnectionManager, PrivateData, Route, Terms};
 use crate::Nanos;
-use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Rtu, Subject};
+use crate::wire::cm::{CmMessage, Rej, RejReason, Rep, Req, Subject};
 
 impl<R: Route> ConnectionManager<R> {
     /// Asks the peer at `route` for a connection. What comes is [`ConnectionEvent::Reply`], `Rejected` or `Unreachable`.
@@ -28,7 +28,7 @@ impl<R: Route> ConnectionManager<R> {
             offer: Some(offer),
             patience: Patience::ours(&self.config),
             due: None,
-            sent: None,
+            said: LastSaid::Nothing,
             has_ended: false,
         };
         self.connections.insert(id, connection);
@@ -42,9 +42,10 @@ impl<R: Route> ConnectionManager<R> {
     pub fn confirm(&mut self, now: Nanos, id: ConnId) -> Result<(), CmError> {
         self.may(id, Input::Confirm)?;
         self.step(now, id, Input::Confirm);
-        if let Some((tid, peer)) = self.connections.get(id).and_then(|it| Some((it.tid, it.peer?))) {
-            let rtu = Rtu { local_comm_id: id.0, remote_comm_id: peer.comm_id, ..Rtu::default() };
-            self.say(id, tid, CmMessage::Rtu(rtu));
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.said = LastSaid::Rtu;
+            let (route, rtu) = (connection.route, connection.last_said(id));
+            rtu.into_iter().for_each(|rtu| self.transmit_datagram(route, rtu));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::patience::Patience;
 use super::{CmState, Offer, Route};
-use crate::wire::cm::ServiceId;
+use crate::wire::cm::{CmMessage, Mad, Rtu, ServiceId};
 use crate::wire::mad;
 use crate::{Nanos, Qpn};
 
@@ -56,10 +56,32 @@ pub(super) struct Connection<R> {
     pub(super) patience: Patience,
     /// When the timer strikes.
     pub(super) due: Option<Nanos>,
-    /// The message to say again, after a timeout or because the peer does.
-    pub(super) sent: Option<Datagram>,
+    /// What to say again, after a timeout or because the peer does.
+    pub(super) said: LastSaid,
     /// The application knows that it is over.
     pub(super) has_ended: bool,
+}
+
+/// The last message of a connection.
+pub(super) enum LastSaid {
+    Nothing,
+    /// An RTU, which is made anew: of the connections that are open half have said it last.
+    Rtu,
+    Message(Box<Datagram>),
+}
+
+impl<R> Connection<R> {
+    /// What was said last, once more. `id` is the connection's name.
+    pub(super) fn last_said(&self, id: ConnId) -> Option<Datagram> {
+        match &self.said {
+            LastSaid::Nothing => None,
+            LastSaid::Rtu => {
+                let rtu = Rtu { local_comm_id: id.0, remote_comm_id: self.peer?.comm_id, ..Rtu::default() };
+                Some(Mad::new(self.tid, CmMessage::Rtu(rtu)).emit())
+            }
+            LastSaid::Message(datagram) => Some(**datagram),
+        }
+    }
 }
 
 /// Why a message belongs to no connection.

@@ -1,6 +1,6 @@
 //! The side that is connected to: REQ in, REP or REJ out, RTU or a first packet in (IBTA 12.9.6).
 
-use super::connections::{Connection, PeerIds};
+use super::connections::{Connection, LastSaid, PeerIds};
 use super::offer::{BadAddressing, IpPrivateData, asker, padded, rep_of};
 use super::patience::Patience;
 use super::state::{Input, Transition};
@@ -68,7 +68,8 @@ impl<R: Route> ConnectionManager<R> {
     /// The REQ of a connection that there is. One that is over without our having refused it is not to begin again.
     fn on_req_again(&mut self, now: Nanos, id: ConnId, route: R, tid: u64, req: &Req) {
         let connection = self.connections.get(id);
-        let is_over = connection.is_some_and(|it| it.state == CmState::Timewait && it.sent.is_none());
+        let is_over =
+            connection.is_some_and(|it| it.state == CmState::Timewait && matches!(it.said, LastSaid::Nothing));
         if is_over {
             self.stats.rx_duplicate += 1;
             self.refuse_req(route, tid, req, RejReason::STALE_CONN);
@@ -172,7 +173,7 @@ impl<R: Route> ConnectionManager<R> {
             offer: None,
             patience: Patience::asked_for(&self.config, req.local_response_timeout, req.max_cm_retries),
             due: None,
-            sent: None,
+            said: LastSaid::Nothing,
             has_ended: false,
         };
         self.connections.insert(id, connection);

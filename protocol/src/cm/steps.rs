@@ -1,6 +1,6 @@
 //! What every move of a connection has in common, and the messages that go with it.
 
-use super::connections::Miss;
+use super::connections::{LastSaid, Miss};
 use super::state::{Input, Transition};
 use super::{CmError, CmState, ConnId, ConnectionEvent, ConnectionManager, Route};
 use crate::Nanos;
@@ -17,7 +17,7 @@ impl<R: Route> ConnectionManager<R> {
         }
         connection.state = next;
         match next {
-            CmState::RepRcvd | CmState::Established | CmState::Timewait => connection.sent = None,
+            CmState::RepRcvd | CmState::Established | CmState::Timewait => connection.said = LastSaid::Nothing,
             _ => {}
         }
         self.enter(now, id, next);
@@ -106,7 +106,7 @@ impl<R: Route> ConnectionManager<R> {
     pub(super) fn say(&mut self, id: ConnId, tid: u64, message: CmMessage) {
         if let Some(connection) = self.connections.get_mut(id) {
             let datagram = Mad::new(tid, message).emit();
-            connection.sent = Some(datagram);
+            connection.said = LastSaid::Message(Box::new(datagram));
             let route = connection.route;
             self.transmit_datagram(route, datagram);
         }
@@ -128,7 +128,7 @@ impl<R: Route> ConnectionManager<R> {
 
     fn say_again(&mut self, id: ConnId) {
         if let Some(connection) = self.connections.get(id)
-            && let Some(datagram) = connection.sent
+            && let Some(datagram) = connection.last_said(id)
         {
             self.stats.tx_repeated += 1;
             self.transmit_datagram(connection.route, datagram);

@@ -69,13 +69,13 @@ impl<R: Route> ConnectionManager<R> {
     fn on_connection_timer(&mut self, now: Nanos, id: ConnId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.due = None;
-        let (state, route, sent) = (connection.state, connection.route, connection.sent);
+        let (state, route) = (connection.state, connection.route);
         if state == CmState::Timewait {
             self.step(now, id, Input::Timeout);
         } else if !connection.patience.spend() {
             self.exhausted(now, id, state);
         } else if self.step(now, id, Input::Timeout) == Transition::Repeat
-            && let Some(datagram) = sent
+            && let Some(datagram) = self.connections.get(id).and_then(|connection| connection.last_said(id))
         {
             self.stats.tx_retransmissions += 1;
             self.transmit_datagram(route, datagram);
