@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use roci_protocol::cm::{self, CmError, ConnId, Ending, PrivateData, SidrFailure, SidrId, Terms};
+use roci_protocol::cm::{self, CmError, ConnId, Ending, Offer, PrivateData, SidrFailure, SidrId, Terms};
 use roci_protocol::rc::Dialect;
 use roci_protocol::wire::MacAddr;
 use roci_protocol::wire::cm::{RejReason, ServiceId};
@@ -147,8 +147,8 @@ pub enum CmCallError {
 /// The route between this host and a peer, for messages of the connection manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CmRoute {
-    pub(crate) port: usize,
-    pub(crate) address: usize,
+    /// Which of this host's ports, and which of its addresses there. It is kept with each connection, and so is short.
+    pub(crate) place: (u16, u16),
     pub(crate) ours: IpAddr,
     pub(crate) theirs: IpAddr,
     pub(crate) vlan: Option<u16>,
@@ -167,8 +167,15 @@ impl PartialEq for CmRoute {
     /// The station may change while the host stays the same: a gateway fails over, a machine migrates. Where a station is a socket, it
     /// is one process of several at the host's address.
     fn eq(&self, other: &Self) -> bool {
-        let place = |way: &Self| (way.port, way.ours, way.theirs, way.vlan, station::port_of(way.mac));
-        place(self) == place(other)
+        let ends = |way: &Self| (way.port(), way.ours, way.theirs, way.vlan, station::port_of(way.mac));
+        ends(self) == ends(other)
+    }
+}
+
+impl CmRoute {
+    /// Which of this host's ports.
+    pub(crate) fn port(&self) -> usize {
+        self.place.0.into()
     }
 }
 
@@ -255,22 +262,54 @@ impl Beyond {
     }
 }
 
-/// What the engine keeps for a connection of the connection manager.
+/// What the engine keeps for a connection of the connection manager. There are many that are open and few that are being made, so
+/// what only those need is elsewhere.
 pub(crate) struct CmConnection {
     /// Where its events go.
     pub(crate) channel: CmChannel,
-    pub(crate) params: QpParams,
-    pub(crate) terms: Option<Terms>,
-    /// What the peer wants; once connected, what both do.
-    pub(crate) beyond: Beyond,
     pub(crate) half: Half,
 }
 
-/// The connection's queue pair.
+/// This side of a connection.
 pub(crate) enum Half {
-    /// The application has not given one.
-    Absent,
+    /// The peer has asked, and the application has not given a queue pair.
+    Asked(Box<Asked>),
     /// It waits for the peer's terms.
-    Unconnected(UnconnectedQp),
+    Asking(Box<Asking>),
+    /// Its queue pair is connected, and the peer was not answered.
+    Prepared(Box<Prepared>),
     Connected(QueuePair),
+    /// It has no queue pair any more, or never had one that could be connected.
+    Gone,
+}
+
+/// What a peer has asked for.
+pub(crate) struct Asked {
+    pub(crate) terms: Terms,
+    pub(crate) beyond: Beyond,
+}
+
+/// What this side has asked for.
+pub(crate) struct Asking {
+    pub(crate) params: QpParams,
+    pub(crate) qp: UnconnectedQp,
+}
+
+/// What a peer is to be granted.
+pub(crate) struct Prepared {
+    pub(crate) qp: QueuePair,
+    pub(crate) offer: Offer,
+    /// What both do.
+    pub(crate) beyond: Beyond,
+}
+
+impl Half {
+    /// The queue pair, once it is connected.
+    pub(crate) fn qp(&self) -> Option<QueuePair> {
+        match self {
+            Self::Prepared(prepared) => Some(prepared.qp),
+            Self::Connected(qp) => Some(*qp),
+            Self::Asked(_) | Self::Asking(_) | Self::Gone => None,
+        }
+    }
 }

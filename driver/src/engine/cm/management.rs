@@ -7,7 +7,7 @@ use roci_protocol::Psn;
 use roci_protocol::cm::{CmConfig, ConnId, ConnectionManager, ListenError};
 use roci_protocol::wire::cm::ServiceId;
 
-use crate::cm::{CmConnection, CmEvent, CmRoute, Half};
+use crate::cm::{CmConnection, CmEvent, CmRoute};
 use crate::handles::{CmChannel, QueuePair};
 
 /// Events that wait to be polled.
@@ -132,15 +132,11 @@ impl Management {
 
     /// The connection of a queue pair.
     pub(super) fn connection_of(&self, qp: QueuePair) -> Option<ConnId> {
-        let is_its = |attempt: &CmConnection| matches!(attempt.half, Half::Connected(its) if its == qp);
-        self.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(&id, _)| id)
+        self.attempts.iter().find(|(_, attempt)| attempt.half.qp() == Some(qp)).map(|(&id, _)| id)
     }
 
     /// The queue pair of a connection.
     pub(super) fn qp_of(&self, id: ConnId) -> Option<QueuePair> {
-        match self.attempts.get(&id)?.half {
-            Half::Connected(qp) => Some(qp),
-            _ => None,
-        }
+        self.attempts.get(&id)?.half.qp()
     }
 }

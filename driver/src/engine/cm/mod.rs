@@ -13,7 +13,7 @@ use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 use roci_protocol::{Mtu, Qpn};
 
 use super::Engine;
-use crate::cm::{Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, TagSender};
+use crate::cm::{Asking, Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, Prepared, TagSender};
 use crate::handles::{CmChannel, QueuePair};
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
@@ -96,10 +96,9 @@ impl<L: Link> Engine<L> {
         let now = self.now();
         match self.cm.machine.connect(now, way, request) {
             Ok(id) => {
-                let (params, beyond) = (params.clone(), Beyond::NOTHING);
-                let channel = qp.channel;
-                let attempt = CmConnection { channel, params, terms: None, beyond, half: Half::Unconnected(qp) };
-                self.cm.attempts.insert(id, attempt);
+                let (channel, params) = (qp.channel, params.clone());
+                let half = Half::Asking(Box::new(Asking { params, qp }));
+                self.cm.attempts.insert(id, CmConnection { channel, half });
                 self.serve_cm();
                 Ok(id)
             }
@@ -123,20 +122,20 @@ impl<L: Link> Engine<L> {
             self.discard_qp(qp);
             return Err(CmError::UnknownConnection.into());
         };
-        let (channel, terms, beyond) = (attempt.channel, attempt.terms, attempt.beyond.with(Beyond::wanted(params)));
-        let is_absent = matches!(attempt.half, Half::Absent);
-        let Some(terms) = terms.filter(|_| is_absent) else {
+        let channel = attempt.channel;
+        let Half::Asked(asked) = &attempt.half else {
             self.discard_qp(qp);
             return Err(CmCallError::NotPrepared);
         };
-        if (qp.port, qp.ip, qp.vlan) != (way.port, way.ours, way.vlan) {
+        let (terms, beyond) = (asked.terms, asked.beyond.with(Beyond::wanted(params)));
+        if (qp.port, qp.ip, qp.vlan) != (way.port(), way.ours, way.vlan) {
             self.discard_qp(qp);
             return Err(CmCallError::OtherAddress);
         }
-        let connected = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
-        let (params, half) = (params.clone(), Half::Connected(connected));
-        self.cm.attempts.insert(id, CmConnection { channel, params, terms: Some(terms), beyond, half });
-        Ok(connected)
+        let qp = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
+        let prepared = Prepared { qp, offer: basic_offer(params, Some(terms)), beyond };
+        self.cm.attempts.insert(id, CmConnection { channel, half: Half::Prepared(Box::new(prepared)) });
+        Ok(qp)
     }
 
     /// Grants the connection, with at most 196 bytes for the peer's application (188 where both ends agree on the dialect
@@ -145,10 +144,12 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// The connection is over, or was not prepared; or there is too much private data.
     pub fn cm_accept(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmCallError> {
-        let Some(CmConnection { params, terms, beyond, half: Half::Connected(qp), .. }) = self.cm.attempts.get(&id)
-        else {
+        let now = self.now();
+        let Some(CmConnection { half, .. }) = self.cm.attempts.get_mut(&id) else {
             return Err(CmCallError::NotPrepared);
         };
+        let Half::Prepared(prepared) = half else { return Err(CmCallError::NotPrepared) };
+        let Prepared { qp, offer, beyond } = **prepared;
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
         let config = slot.rc.config();
         let offer = Offer {
@@ -158,11 +159,11 @@ impl<L: Link> Engine<L> {
             initiator_depth: config.max_rd_atomic as u8,
             mtu: config.mtu,
             srq: slot.shared.is_some(),
-            ..basic_offer(params, *terms)
+            ..offer
         };
-        let now = self.now();
         let private_data = beyond.tagged(TagSender::Agrees, private_data);
         self.cm.machine.accept(now, id, offer, &private_data)?;
+        *half = Half::Connected(qp);
         self.serve_cm();
         Ok(())
     }
@@ -246,8 +247,7 @@ impl<L: Link> Engine<L> {
         let mac = self.station(port, address, peer.ip())?;
         let (ours, vlan, pkey) = (interface.ip, interface.vlan, self.ports[port].pkey);
         let way = CmRoute {
-            port,
-            address,
+            place: (port as u16, address as u16),
             ours,
             theirs: peer.ip(),
             vlan,
@@ -294,8 +294,8 @@ impl<L: Link> Engine<L> {
         };
         let &QpParams { traffic_class, priority, .. } = params;
         let &UnconnectedQp { port, ip: ours, vlan, .. } = qp;
-        let (pkey, mtu) = (self.ports[port].pkey, qp.mtu);
-        Ok(CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu })
+        let (place, pkey, mtu) = ((port as u16, address as u16), self.ports[port].pkey, qp.mtu);
+        Ok(CmRoute { place, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu })
     }
 
     fn station(&mut self, port: usize, address: usize, ip: IpAddr) -> Result<MacAddr, CmCallError> {

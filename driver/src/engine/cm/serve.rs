@@ -9,7 +9,7 @@ use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, MadHe
 use roci_protocol::{Mtu, Nanos, Qpn};
 
 use super::Engine;
-use crate::cm::{Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
+use crate::cm::{Asked, Asking, Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
 use crate::engine::connection::{largest_mtu, source_port};
 use crate::engine::poll::ECN;
 use crate::handles::{CmChannel, QueuePair};
@@ -40,7 +40,8 @@ impl<L: Link> Engine<L> {
         let priority = (frame.ethernet.vlan.unwrap_or(0) >> 13) as u8;
         let pkey = self.ports[port].pkey;
         let mtu = self.mtu_for(port, theirs, frame.packet.payload);
-        let way = CmRoute { port, address, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu };
+        let place = (port as u16, address as u16);
+        let way = CmRoute { place, ours, theirs, vlan, mac, pkey, traffic_class, priority, mtu };
         self.cm.machine.on_mad(now, way, frame.packet.payload);
         self.serve_cm();
     }
@@ -77,7 +78,7 @@ impl<L: Link> Engine<L> {
         // It may have ended before.
         let _ = self.cm_disconnect(id, &[]);
         if let Some(attempt) = self.cm.attempts.get_mut(&id) {
-            attempt.half = Half::Absent;
+            attempt.half = Half::Gone;
         }
     }
 
@@ -139,9 +140,9 @@ impl<L: Link> Engine<L> {
         }
         let way = self.cm.machine.route(id)?;
         let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
-        let (params, half) = (QpParams::default(), Half::Absent);
-        self.cm.attempts.insert(id, CmConnection { channel, params, terms: Some(remote), beyond, half });
-        let (place, station) = ((way.port, way.address), way.mac);
+        let half = Half::Asked(Box::new(Asked { terms: remote, beyond }));
+        self.cm.attempts.insert(id, CmConnection { channel, half });
+        let (place, station) = ((way.port(), way.place.1.into()), way.mac);
         Some(CmEvent::Request { id, service, place, terms: remote, source, station, private_data })
     }
 
@@ -162,27 +163,26 @@ impl<L: Link> Engine<L> {
     /// The peer's terms are known: the queue pair is connected.
     fn on_reply(&mut self, id: ConnId, terms: Terms, private_data: cm::PrivateData) -> Option<CmEvent> {
         let way = self.cm.machine.route(id)?;
-        let attempt = self.cm.attempts.remove(&id)?;
-        let Half::Unconnected(qp) = attempt.half else { return None };
-        let wanted = Beyond::wanted(&attempt.params);
+        let attempt = self.cm.attempts.get_mut(&id)?;
+        let Half::Asking(asking) = std::mem::replace(&mut attempt.half, Half::Gone) else { return None };
+        let Asking { params, qp } = *asking;
+        let wanted = Beyond::wanted(&params);
         let (beyond, private_data) = match wanted {
             Beyond::NOTHING => (wanted, private_data),
             _ => Beyond::untagged(TagSender::Agrees, private_data),
         };
-        let beyond = beyond.with(wanted);
-        let joined = self.join(qp, way, terms, beyond, &attempt.params);
-        let half = match joined {
-            Ok(qp) => Half::Connected(qp),
+        match self.join(qp, way, terms, beyond.with(wanted), &params) {
+            Ok(qp) => {
+                self.cm.attempts.get_mut(&id)?.half = Half::Connected(qp);
+                Some(CmEvent::Replied { id, qp, private_data })
+            }
             Err(error) => {
                 let now = self.now();
                 // It is in the state that a refusal needs: a reply has just come.
                 let _ = self.cm.machine.refuse(now, id, RejReason::UNSUPPORTED, &[]);
-                self.cm.attempts.insert(id, CmConnection { half: Half::Absent, ..attempt });
-                return Some(CmEvent::Failed { id, error });
+                Some(CmEvent::Failed { id, error })
             }
-        };
-        self.cm.attempts.insert(id, CmConnection { half, terms: Some(terms), beyond, ..attempt });
-        joined.ok().map(|qp| CmEvent::Replied { id, qp, private_data })
+        }
     }
 
     pub(super) fn fail_attempt(&mut self, id: ConnId) {
@@ -192,8 +192,8 @@ impl<L: Link> Engine<L> {
     }
 
     pub(super) fn drop_attempt(&mut self, id: ConnId) {
-        if let Some(CmConnection { half: Half::Unconnected(qp), .. }) = self.cm.attempts.remove(&id) {
-            self.discard_qp(qp);
+        if let Some(CmConnection { half: Half::Asking(asking), .. }) = self.cm.attempts.remove(&id) {
+            self.discard_qp(asking.qp);
         }
     }
 
@@ -204,7 +204,7 @@ impl<L: Link> Engine<L> {
             return;
         }
         let Some(ip) = Ip::between(way.ours, way.theirs) else { return };
-        let link = &mut self.ports[way.port].link;
+        let link = &mut self.ports[way.port()].link;
         let params = QpParams { traffic_class: way.traffic_class, priority: way.priority, ..QpParams::default() };
         let source_port = source_port(link, 1, 1);
         let mut flow = Flow::new(link.mac(), way.mac, params.tag(way.vlan), params.header(ip), source_port);
