@@ -22,6 +22,8 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const FEW: usize = 64;
 const MANY: usize = 256;
 const VBUF: usize = 1024;
+/// What an idle peer may cost at each end beside its posted receives.
+const LIMIT: usize = 4096;
 
 /// How those that meet know each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,15 +37,6 @@ impl Kind {
         match self {
             Self::Ranks => World::with(configs),
             Self::Strangers => World::of_strangers(NetConfig::default(), configs, 0),
-        }
-    }
-
-    /// What an idle peer may cost at each end beside its posted receives. Of a stranger's connection RDMA-CM keeps what a lost
-    /// message or its end would need.
-    const fn bound(self) -> usize {
-        match self {
-            Self::Ranks => 4096,
-            Self::Strangers => 4608,
         }
     }
 
@@ -145,7 +138,7 @@ fn an_idle_peer_costs_about_four_kibibytes_at_each_end() {
             let connected = heaps.connection / 2;
             println!("{kind:?}, {queues}: each of {peers} peers costs {unconnected} bytes, connected {connected} more");
             assert!(
-                unconnected + connected <= kind.bound(),
+                unconnected + connected <= LIMIT,
                 "{kind:?}, {queues}: {unconnected} and {connected} bytes for a peer"
             );
         }

@@ -27,7 +27,7 @@ pub(crate) struct InBand {
     ours: BTreeMap<PeerId, Ours>,
     theirs: BTreeMap<PeerId, Theirs>,
     /// Whose a connection is, which lane it is for, and whether we asked for it.
-    by_id: BTreeMap<ConnId, (PeerId, usize, bool)>,
+    by_id: BTreeMap<ConnId, (PeerId, u8, bool)>,
     absent: AbsentRanks,
     /// What a REQ asks for at most of peers that have refused a longer MTU.
     shorter: BTreeMap<PeerId, Mtu>,
@@ -47,12 +47,28 @@ struct Ours {
 }
 
 /// What a peer has asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Theirs {
-    ids: BTreeMap<usize, ConnId>,
+    /// By lane. They stay for as long as the connections: what was granted is not granted again.
+    ids: Box<[Option<ConnId>]>,
     /// It was answered.
     is_prepared: bool,
     established: usize,
+}
+
+impl Theirs {
+    fn of_lanes(lanes: usize) -> Self {
+        Self { ids: vec![None; lanes].into(), is_prepared: false, established: 0 }
+    }
+
+    fn has(&self, lane: usize) -> bool {
+        self.ids.get(lane).is_some_and(Option::is_some)
+    }
+
+    /// Whether each lane is asked for.
+    fn is_whole(&self) -> bool {
+        self.ids.iter().all(Option::is_some)
+    }
 }
 
 impl InBand {
@@ -90,7 +106,7 @@ impl InBand {
                 Ok(id) => {
                     site.engine.cm_be_patient(id, site.patience_over(is_local));
                     ours.ids.push(id);
-                    self.by_id.insert(id, (peer, lane, true));
+                    self.by_id.insert(id, (peer, lane as u8, true));
                 }
                 Err((why, qp)) if is_to_be_asked_again(&why) => ours.resolving.push((lane, qp)),
                 Err((error, qp)) => {
@@ -119,7 +135,7 @@ impl InBand {
                 };
                 // That is what the connection is with, whatever was said before.
                 site.book.note_session(peer, session_of(private_data));
-                ours.granted.insert(lane, qp);
+                ours.granted.insert(lane.into(), qp);
                 let is_complete = ours.granted.len() == site.lanes.len();
                 is_complete.then(|| MethodEvent::Granted(peer, ours.granted.values().copied().collect()))
             }
@@ -248,10 +264,10 @@ impl<L: Link> Method<L> for InBand {
     }
 
     fn prepare(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<Vec<QueuePair>, NoConnection> {
-        let theirs = self.theirs.get_mut(&peer).ok_or(NoConnection::NoRequest)?;
+        let theirs = self.theirs.get_mut(&peer).filter(|theirs| theirs.is_whole()).ok_or(NoConnection::NoRequest)?;
         theirs.is_prepared = true;
         let mut qps = Vec::new();
-        for (&lane, &id) in &theirs.ids {
+        for (lane, &id) in theirs.ids.iter().flatten().enumerate() {
             let made = site.create_qp(peer, lane);
             match made.and_then(|qp| Ok(site.engine.cm_prepare(id, qp, &site.lanes[lane].params)?)) {
                 Ok(qp) => qps.push(qp),
@@ -269,7 +285,7 @@ impl<L: Link> Method<L> for InBand {
     fn accept(&mut self, site: &mut Site<'_, L>, peer: PeerId) -> Result<(), NoConnection> {
         let theirs = self.theirs.get(&peer).ok_or(NoConnection::NoRequest)?;
         let session = site.book.session(peer).ours.to_be_bytes();
-        for &id in theirs.ids.values() {
+        for &id in theirs.ids.iter().flatten() {
             site.engine.cm_accept(id, &session)?;
             site.engine.cm_be_patient(id, site.patience);
         }
@@ -303,7 +319,7 @@ impl<L: Link> Method<L> for InBand {
             // It has knocked.
             return site.send_mail(peer, &format!("refuse {}", text.replace('\n', " ")));
         };
-        for id in theirs.ids.into_values() {
+        for id in theirs.ids.into_iter().flatten() {
             self.by_id.remove(&id);
             reject(site, id, &text);
         }

@@ -32,12 +32,12 @@ impl InBand {
                 Some(MethodEvent::Refused(peer, Refusal::Because(why)))
             }
             Ok((peer, LaneRequest { lane, .. })) => {
-                self.by_id.insert(id, (peer, lane, false));
-                let theirs = self.theirs.entry(peer).or_default();
-                theirs.ids.insert(lane, id);
+                self.by_id.insert(id, (peer, lane as u8, false));
+                let theirs = self.theirs.entry(peer).or_insert_with(|| Theirs::of_lanes(lanes));
+                theirs.ids[lane] = Some(id);
                 let over =
                     if site.attached.peer_behind(place.0).is_some() { AskedOver::Local } else { AskedOver::Network };
-                (theirs.ids.len() == lanes).then_some(MethodEvent::Asked(peer, over))
+                theirs.is_whole().then_some(MethodEvent::Asked(peer, over))
             }
             Err(why) => {
                 reject(site, id, &why.to_string());
@@ -70,7 +70,7 @@ impl InBand {
         if port != site.port_of(peer) && site.attached.port_of(peer).is_none() {
             return Err(NoConnection::NoRank);
         }
-        if self.theirs.get(&peer).is_some_and(|theirs| theirs.ids.contains_key(&asked.lane)) {
+        if self.theirs.get(&peer).is_some_and(|theirs| theirs.has(asked.lane)) {
             // What was answered stays: the news that it is up is on its way.
             if let Entry::Occupied(before) = self.theirs.entry(peer)
                 && !before.get().is_prepared
@@ -87,7 +87,7 @@ impl InBand {
 
     /// Refuses what is there of a request that will not be whole.
     pub(super) fn take_back<L: Link>(&mut self, site: &mut Site<'_, L>, request: Theirs) {
-        for id in request.ids.into_values() {
+        for id in request.ids.into_iter().flatten() {
             self.by_id.remove(&id);
             reject(site, id, "it was taken back");
         }
