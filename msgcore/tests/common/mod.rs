@@ -129,10 +129,20 @@ impl<const DEDICATED: bool> AnyWorld<DEDICATED> {
 
     /// Workers alone, which know nothing of each other. The first has incarnation 1, and so on.
     pub(crate) fn of_strangers(net: NetConfig, configs: &[Config], seed: u64) -> Self {
+        Self::of_both_strangers(net, configs, seed, |_| DEDICATED)
+    }
+
+    /// The same, some of which are dedicated ones.
+    pub(crate) fn of_both_strangers(
+        net: NetConfig,
+        configs: &[Config],
+        seed: u64,
+        is_dedicated: impl Fn(usize) -> bool,
+    ) -> Self {
         let (clock, net, engines, _, cutters) = engines(net, configs, seed);
         let workers = engines.into_iter().zip(configs).enumerate().map(|(who, (engine, config))| {
             let incarnation = seed << 16 | (who as u64 + 1);
-            worker(Ports::alone(engine, config, incarnation), config, DEDICATED)
+            worker(Ports::alone(engine, config, incarnation), config, is_dedicated(who))
         });
         Self { clock, net, workers: workers.collect(), cutters }
     }

@@ -12,6 +12,7 @@ use roci_msgcore::one_sided::{AtomicOp, AtomicWidth, RemoteAccess, RemoteAddress
 use roci_msgcore::{CallError, Done, OpError, Rank, Request, UserMemory};
 
 use crate::common::{TestWorker, World};
+use crate::names::Names;
 use crate::oracle::{Violation, ensure, mix};
 use crate::plan::Opening;
 use crate::programme::is_of_the_dead;
@@ -114,7 +115,7 @@ pub(crate) struct OneSidedTraffic {
 
 impl OneSidedTraffic {
     /// Exposes the memory of all ranks, or offers it, and registers their handlers.
-    pub(crate) fn open(world: &mut World, opening: Opening) -> Self {
+    pub(crate) fn open(world: &mut World, opening: Opening, names: &Names) -> Self {
         let (size, mut traffic) = (world.workers.len(), Self::default());
         for (owner, worker) in world.workers.iter_mut().enumerate() {
             let (memory, key) = OwnMemory::open(worker, memory_len(size), opening);
@@ -124,16 +125,16 @@ impl OneSidedTraffic {
             for (origin, number) in (0..size).flat_map(|origin| (0..AREAS).map(move |number| (origin, number))) {
                 traffic.areas.insert((owner, origin, number), Area { content: vec![0; AREA], is_busy: false });
             }
-            traffic.register(owner, worker);
+            traffic.register(owner, worker, names.clone());
         }
         traffic
     }
 
-    fn register(&self, owner: Rank, worker: &mut TestWorker) {
+    fn register(&self, owner: Rank, worker: &mut TestWorker, names: Names) {
         let ran = self.ran.clone();
         let count = move |_: &mut HandlerContext<'_>, message: ActiveMessage<'_>| {
             let (counts, wrong) = &mut *ran.lock().expect("no panic");
-            *counts.entry((message.source.slot(), owner)).or_default() += 1;
+            *counts.entry((names.whom(owner, message.source), owner)).or_default() += 1;
             if message.payload != bytes(message.arguments[0], message.payload.len()) {
                 wrong.push(format!("rank {owner} got other bytes from {}", message.source));
             }
@@ -194,7 +195,7 @@ pub(crate) fn act(run: &mut Run, who: Rank) -> Result<(), Violation> {
     };
     match begun {
         Ok(()) | Err(CallError::TooMany(_)) => Ok(()),
-        Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => Ok(()),
+        Err(CallError::Peer(error)) if is_of_the_dead(run, who, &error) => Ok(()),
         Err(error) => Err(format!("rank {who} may not: {error}").into()),
     }
 }
@@ -223,10 +224,10 @@ fn put(run: &mut Run, area: AreaName, offset: usize, len: usize) -> Result<(), C
     let (bytes, at) = (bytes(run.dice.next_u64(), len), run.one_sided.at(area, offset));
     let signals = u64::from(run.dice.random_ratio(1, 3));
     let signal = (signals > 0).then(|| (Signal::Add(1), run.one_sided.keys[to].at(SIGNALS)));
-    let worker = &mut run.world.workers[who];
+    let (name, worker) = (run.names.of(who, to), &mut run.world.workers[who]);
     let begun = worker.buffer(len).map_err(CallError::from).and_then(|mut buffer| {
         buffer.copy_from_slice(&bytes);
-        Ok(worker.put_with(to.into(), buffer, at, signal)?)
+        Ok(worker.put_with(name, buffer, at, signal)?)
     });
     match begun {
         Ok(request) => begin(run, who, request, What::Put { area, offset, bytes, signals }),
@@ -245,9 +246,10 @@ fn put_and_look(run: &mut Run, area: AreaName, offset: usize, len: usize) -> Res
         return Ok(());
     }
     let (bytes, at) = (bytes(run.dice.next_u64(), len), run.one_sided.at(area, offset));
-    run.world.workers[who].put_copy(to.into(), &bytes, at)?;
+    let name = run.names.of(who, to);
+    run.world.workers[who].put_copy(name, &bytes, at)?;
     run.one_sided.areas.get_mut(&area).expect("there are all").content[offset..][..len].copy_from_slice(&bytes);
-    run.world.workers[who].fence_to(to.into())?;
+    run.world.workers[who].fence_to(name)?;
     get(run, area, 0, AREA)
 }
 
@@ -256,9 +258,9 @@ fn get(run: &mut Run, area: AreaName, offset: usize, len: usize) -> Result<(), C
     if !take(run, area) {
         return Ok(());
     }
-    let (at, worker) = (run.one_sided.at(area, offset), &mut run.world.workers[who]);
-    let begun =
-        worker.buffer(len).map_err(CallError::from).and_then(|buffer| Ok(worker.get_from(from.into(), buffer, at)?));
+    let (at, name) = (run.one_sided.at(area, offset), run.names.of(who, from));
+    let worker = &mut run.world.workers[who];
+    let begun = worker.buffer(len).map_err(CallError::from).and_then(|buffer| Ok(worker.get_from(name, buffer, at)?));
     match begun {
         Ok(request) => begin(run, who, request, What::Get { area, offset }),
         Err(why) => {
@@ -274,7 +276,7 @@ fn add(run: &mut Run, who: Rank, owner: Rank) -> Result<(), CallError> {
     let (width, at) =
         *[(AtomicWidth::U64, LONG), (AtomicWidth::U32, SHORT)].get(run.dice.random_range(0..2)).expect("two");
     let at = run.one_sided.keys[owner].at(at);
-    let request = run.world.workers[who].atomic_with(owner.into(), AtomicOp::Add(by), width, at)?;
+    let request = run.world.workers[who].atomic_with(run.names.of(who, owner), AtomicOp::Add(by), width, at)?;
     begin(run, who, request, What::Add { owner, width, by });
     Ok(())
 }
@@ -283,7 +285,7 @@ fn send(run: &mut Run, who: Rank, to: Rank, len: usize) -> Result<(), CallError>
     let seed = run.dice.next_u64();
     let worker = &mut run.world.workers[who];
     let payload = bytes(seed, len.min(worker.max_active()));
-    worker.send_active(to.into(), HandlerId::of(COUNT), &[seed], &payload)?;
+    worker.send_active(run.names.of(who, to), HandlerId::of(COUNT), &[seed], &payload)?;
     *run.one_sided.sent.entry((who, to)).or_default() += 1;
     Ok(())
 }
@@ -292,7 +294,7 @@ fn ask(run: &mut Run, who: Rank, to: Rank, len: usize) -> Result<(), CallError> 
     let (one, two) = (run.dice.random_range(0..1 << 40), run.dice.random_range(0..1 << 40));
     let worker = &mut run.world.workers[who];
     let mut payload = bytes(one, len.min(worker.max_active()));
-    let request = worker.request_active(to.into(), HandlerId::of(ECHO), &[one, two], &payload)?;
+    let request = worker.request_active(run.names.of(who, to), HandlerId::of(ECHO), &[one, two], &payload)?;
     payload.reverse();
     begin(run, who, request, What::Ask { sum: one + two, payload });
     Ok(())
@@ -320,7 +322,7 @@ pub(crate) fn look(run: &mut Run, who: Rank) -> Result<(), Violation> {
 fn end(run: &mut Run, who: Rank, what: What, outcome: Result<Done, OpError>) -> Result<(), Violation> {
     let done = match outcome {
         Ok(done) => done,
-        Err(error) if is_of_the_dead(run, &error) => return Ok(()),
+        Err(error) if is_of_the_dead(run, who, &error) => return Ok(()),
         Err(error) => return Err(format!("rank {who}, a one-sided operation: {error}").into()),
     };
     match what {

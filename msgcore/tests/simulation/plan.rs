@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) death: Option<(Rank, usize)>,
     /// Which workers are dedicated ones.
     pub(crate) are_dedicated: Vec<bool>,
+    /// They are no ranks of a job, and know each other by address.
+    pub(crate) are_strangers: bool,
     /// No receive may ever find its queue empty.
     pub(crate) is_per_peer: bool,
     edges: Vec<usize>,
@@ -88,6 +90,12 @@ impl Plan {
             }
         }
         let are_dedicated = (0..workers).map(|_| dice.random_ratio(1, 3)).collect();
+        let are_strangers = dice.random_ratio(1, 4);
+        if are_strangers {
+            for config in &mut configs {
+                set(config, &[("connect_method", "rdma_cm"), ("peers", &workers.to_string())]);
+            }
+        }
         Self {
             configs,
             actions,
@@ -99,6 +107,7 @@ impl Plan {
             opening,
             death,
             are_dedicated,
+            are_strangers,
             is_per_peer,
             edges,
             longest,

@@ -123,7 +123,9 @@ impl Station {
                 let mut bytes = vec![0; len];
                 run.oracle.fill(message, &mut bytes);
                 let worker = &mut run.world.workers[self.rank];
-                let sent = worker.send_buffered(to.into(), tag, &bytes, options).map(|request| worker.detach(request));
+                let sent = worker
+                    .send_buffered(run.names.of(self.rank, to), tag, &bytes, options)
+                    .map(|request| worker.detach(request));
                 sent.map(|()| run.oracle.end_send(message, false)).map(|ended| ended.expect("it ends once"))
             }
         };
@@ -132,7 +134,7 @@ impl Station {
                 run.oracle.forget_last();
                 Ok(())
             }
-            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => {
+            Err(CallError::Peer(error)) if is_of_the_dead(run, self.rank, &error) => {
                 run.oracle.forget_last();
                 Ok(())
             }
@@ -154,14 +156,14 @@ impl Station {
         let mut payload = self.buffer(run, len)?;
         payload.copy_in(0, &bytes);
         let worker = &mut run.world.workers[self.rank];
-        let request = worker.send_with(to.into(), tag, payload, options)?;
+        let request = worker.send_with(run.names.of(self.rank, to), tag, payload, options)?;
         self.bytes += len;
         self.begin(run, request, What::Send { message, len });
         Ok(())
     }
 
     fn receive(&mut self, run: &mut Run) -> Result<(), Violation> {
-        let pattern = any_pattern(run);
+        let pattern = any_pattern(run, self.rank);
         let (dice, context) = (&mut run.dice, pattern.context);
         let room = match dice.random_range(0..4) {
             0 => Some(run.plan.len(dice, usize::MAX)),
@@ -173,7 +175,7 @@ impl Station {
 
     /// Posts a receive of many messages, whose completions the queue has.
     fn receive_many(&mut self, run: &mut Run) -> Result<(), Violation> {
-        let pattern = any_pattern(run);
+        let pattern = any_pattern(run, self.rank);
         let (room, least) = (run.dice.random_range(0..2 * SHORT), run.dice.random_range(0..SHORT / 8));
         let place = run.oracle.post();
         let worker = &mut run.world.workers[self.rank];
@@ -185,7 +187,7 @@ impl Station {
                 self.pending.push(Pending { request, number: self.begun, what: What::Multi { place, pattern, out } });
                 Ok(())
             }
-            Err(Refused { why: CallError::Peer(error), .. }) if is_of_the_dead(run, &error) => Ok(()),
+            Err(Refused { why: CallError::Peer(error), .. }) if is_of_the_dead(run, self.rank, &error) => Ok(()),
             Err(refused) => Err(format!("rank {} may not receive many: {refused}", self.rank).into()),
         }
     }
@@ -199,7 +201,7 @@ impl Station {
             None => worker.recv_in_place(pattern),
         };
         let request = match request {
-            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
+            Err(CallError::Peer(error)) if is_of_the_dead(run, self.rank, &error) => return Ok(()),
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
         self.begin(run, request, What::Receive { place, pattern, is_in_place: room.is_none() });
@@ -242,7 +244,7 @@ impl Station {
         let worker = &mut run.world.workers[self.rank];
         let request = worker.buffer(room).map_err(CallError::from).and_then(|b| Ok(worker.recv_message(message, b)?));
         let request = match request {
-            Err(CallError::Peer(error)) if is_of_the_dead(run, &error) => return Ok(()),
+            Err(CallError::Peer(error)) if is_of_the_dead(run, self.rank, &error) => return Ok(()),
             other => other.map_err(|error| format!("rank {} may not receive: {error}", self.rank))?,
         };
         let pattern = Pattern::new(envelope.source, envelope.tag).within(context);
@@ -382,7 +384,7 @@ impl Station {
             (What::Multi { out, pattern, .. }, outcome) => {
                 let rest = match outcome {
                     Ok(done) => Some(done.buffer),
-                    Err(OpError::MultiReceive(failed)) if is_of_the_dead(run, &failed.why) => failed.rest,
+                    Err(OpError::MultiReceive(failed)) if is_of_the_dead(run, rank, &failed.why) => failed.rest,
                     Err(error) => return Err(format!("rank {rank}, a receive of many: {error}").into()),
                 };
                 let left = rest.as_ref().map(Buffer::capacity);
@@ -390,11 +392,11 @@ impl Station {
                 let is_all = left == Some(out) || left < Some(out) && run.oracle.dead().is_some();
                 ensure(is_all, || format!("{pattern:?} came back with {left:?} of {out} bytes"))
             }
-            (What::Send { message, len }, Err(error)) if is_of_the_dead(run, &error) => {
+            (What::Send { message, len }, Err(error)) if is_of_the_dead(run, self.rank, &error) => {
                 self.bytes -= len;
                 run.oracle.fail_send(message)
             }
-            (What::Receive { .. }, Err(error)) if is_of_the_dead(run, &error) => Ok(()),
+            (What::Receive { .. }, Err(error)) if is_of_the_dead(run, self.rank, &error) => Ok(()),
             (What::Send { message, .. }, Err(error)) => Err(format!("rank {rank}, message {message}: {error}").into()),
             (What::Receive { .. }, Err(error)) => Err(format!("rank {rank}, a receive: {error}").into()),
         }
@@ -403,8 +405,8 @@ impl Station {
 
 /// A message has come, to a receive at this place.
 fn take_message(run: &mut Run, (rank, place): (Rank, u64), pattern: &Pattern, done: &Done) -> Result<(), Violation> {
-    let key = (done.peer.slot(), rank, pattern.context, done.tag);
-    ensure(takes(pattern, &key), || format!("{pattern:?} took {key:?}"))?;
+    let key = (run.names.whom(rank, done.peer), rank, pattern.context, done.tag);
+    ensure(takes(run, pattern, &key), || format!("{pattern:?} took {key:?}"))?;
     let data = data_of(done.tag, done.len);
     ensure(done.data == data, || format!("{:?} came with {key:?}, and not {data:?}", done.data))?;
     let mut bytes = vec![0; done.len];
@@ -420,8 +422,8 @@ fn take_truncated(
     truncated: &Truncated,
 ) -> Result<(), Violation> {
     let Envelope { source, tag, len, .. } = truncated.envelope;
-    let key = (source.slot(), rank, truncated.context, tag);
-    ensure(takes(pattern, &key), || format!("{pattern:?} met {key:?}"))?;
+    let key = (run.names.whom(rank, source), rank, truncated.context, tag);
+    ensure(takes(run, pattern, &key), || format!("{pattern:?} met {key:?}"))?;
     ensure(len > truncated.room, || format!("{pattern:?} had room for {key:?}"))?;
     run.oracle.truncate(place, key, len);
     Ok(())
@@ -442,16 +444,17 @@ fn take_part(
             take_message(run, of, pattern, &done)
         }
         Err(OpError::Truncated(truncated)) => take_truncated(run, of, pattern, &truncated),
-        Err(error) if is_of_the_dead(run, &error) => Ok(()),
+        Err(error) if is_of_the_dead(run, of.0, &error) => Ok(()),
         Err(error) => Err(format!("rank {}, one of many: {error}", of.0).into()),
     }
 }
 
 /// Of any messages, as dice have it.
-fn any_pattern(run: &mut Run) -> Pattern {
+fn any_pattern(run: &mut Run, who: Rank) -> Pattern {
     let (dice, size) = (&mut run.dice, run.world.workers.len());
     let context = Context::new(dice.random_range(0..CONTEXTS));
-    let source = if dice.random_ratio(1, 3) { Source::Any } else { Source::from(dice.random_range(0..size)) };
+    let from = if dice.random_ratio(1, 3) { None } else { Some(dice.random_range(0..size)) };
+    let source = from.map_or(Source::Any, |from| run.names.of(who, from).into());
     let tag = Tag::new(dice.random_range(0..TAGS));
     let tag = match dice.random_range(0..6) {
         0 | 1 => TagMatch::Any,
@@ -466,17 +469,18 @@ fn data_of(tag: Tag, len: usize) -> Option<u64> {
     (!len.is_multiple_of(3)).then(|| mix(tag.get() << 32 | len as u64))
 }
 
-/// Whether an operation ended because its peer is dead.
-pub(crate) fn is_of_the_dead(run: &Run, error: &OpError) -> bool {
-    matches!(error, OpError::PeerGone { peer, .. } | OpError::NotConnected { peer, .. } if !run.oracle.is_alive(peer.slot()))
+/// Whether an operation of `who` ended because its peer is dead.
+pub(crate) fn is_of_the_dead(run: &Run, who: Rank, error: &OpError) -> bool {
+    let (OpError::PeerGone { peer, .. } | OpError::NotConnected { peer, .. }) = error else { return false };
+    !run.oracle.is_alive(run.names.whom(who, *peer))
 }
 
 fn burst(dice: &mut StdRng) -> usize {
     if dice.random_ratio(1, 8) { dice.random_range(1..40) } else { 1 }
 }
 
-fn takes(pattern: &Pattern, &(from, _, context, tag): &Key) -> bool {
-    (pattern.source == Source::Any || pattern.source == Source::from(from))
+fn takes(run: &Run, pattern: &Pattern, &(from, to, context, tag): &Key) -> bool {
+    (pattern.source == Source::Any || pattern.source == Source::from(run.names.of(to, from)))
         && match pattern.tag {
             TagMatch::Any => true,
             TagMatch::Exact(its) => its == tag,

@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use roci_msgcore::{Rank, Tag, WorkerEvent};
 
 use crate::common::{TestWorker, World};
+use crate::names::Names;
 use crate::one_sided::{self, OneSidedTraffic};
 use crate::oracle::{Oracle, Violation, ensure, mix};
 use crate::plan::Plan;
@@ -40,6 +41,8 @@ pub(crate) struct Report {
     pub(crate) operations: u64,
     /// Workers whose engines are behind rings.
     pub(crate) dedicated: u64,
+    /// Workers that are no ranks.
+    pub(crate) strangers: u64,
     /// What the network carried, and when.
     pub(crate) frames: Option<u64>,
 }
@@ -47,6 +50,7 @@ pub(crate) struct Report {
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) world: World,
+    pub(crate) names: Names,
     pub(crate) oracle: Oracle,
     pub(crate) dice: StdRng,
     pub(crate) streams: Streams,
@@ -65,15 +69,15 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let mut world = World::of_both(plan.net, &plan.configs, seed, |rank| plan.are_dedicated[rank]);
+        let (mut world, names) = meet(&plan, seed);
         let one_sided = if plan.is_one_sided {
-            OneSidedTraffic::open(&mut world, plan.opening)
+            OneSidedTraffic::open(&mut world, plan.opening, &names)
         } else {
             OneSidedTraffic::default()
         };
         let mut memory: Vec<_> = world.workers.iter().map(TestWorker::memory).collect();
         if plan.is_streaming {
-            let rings = open_streams(&mut world);
+            let rings = open_streams(&mut world, &names);
             for memory in &mut memory {
                 *memory -= rings;
             }
@@ -83,7 +87,7 @@ impl Run {
             for (who, worker) in world.workers.iter_mut().enumerate() {
                 (0..size)
                     .filter(|&peer| peer != who)
-                    .for_each(|peer| worker.connect(peer.into()).expect("it is there"));
+                    .for_each(|peer| worker.connect(names.of(who, peer)).expect("it is there"));
             }
         }
         let stations = (0..world.workers.len()).map(Station::new).collect();
@@ -92,6 +96,7 @@ impl Run {
         Self {
             plan,
             world,
+            names,
             oracle,
             dice,
             streams: Streams::default(),
@@ -214,7 +219,9 @@ impl Run {
             happened |= worker.progress();
             worker.inside().check_invariants().map_err(|violation| violation.to_string())?;
             if let Some(WorkerEvent::PeerGone { peer, error }) = worker.poll_event() {
-                ensure(!self.oracle.is_alive(peer.slot()), || format!("rank {who} lost {peer}: {error}"))?;
+                ensure(!self.oracle.is_alive(self.names.whom(who, peer)), || {
+                    format!("rank {who} lost {peer}: {error}")
+                })?;
             }
         }
         self.stride = if happened { STEP } else { (self.stride * 2).min(STRIDE) };
@@ -233,7 +240,8 @@ impl Run {
         let workers = &self.world.workers;
         for one in self.living() {
             for other in self.living() {
-                let (here, there) = (workers[one].inside().credits_of(other), workers[other].inside().credits_of(one));
+                let credits = |who: Rank, of| workers[who].inside().credits_of(self.names.of(who, of));
+                let (here, there) = (credits(one, other), credits(other, one));
                 for (lane, (ours, theirs)) in here.iter().zip(&there).enumerate() {
                     let is_whole = ours.available + theirs.kept == theirs.limit && ours.granted == theirs.limit;
                     ensure(is_whole, || format!("{one} to {other}, lane {lane}: {ours:?} and {theirs:?}"))?;
@@ -267,6 +275,7 @@ impl Run {
         let deaths = self.oracle.dead().map_or(0, |_| 1);
         let (trace, ended, streamed, operations) =
             (self.trace, self.ended, self.streams.total(), self.one_sided.total());
+        let strangers = if self.plan.are_strangers { self.living().count() as u64 } else { 0 };
         let dedicated = self.world.workers.iter().filter(|worker| worker.is_dedicated()).count() as u64;
         Report {
             trace,
@@ -280,21 +289,35 @@ impl Run {
             streamed,
             operations,
             dedicated,
+            strangers,
             frames,
         }
     }
 }
 
+/// The workers of a plan, and what they call each other.
+fn meet(plan: &Plan, seed: u64) -> (World, Names) {
+    let is_dedicated = |who: usize| plan.are_dedicated[who];
+    if plan.are_strangers {
+        let mut world = World::of_both_strangers(plan.net, &plan.configs, seed, is_dedicated);
+        let names = Names::of_strangers(&mut world);
+        (world, names)
+    } else {
+        let world = World::of_both(plan.net, &plan.configs, seed, is_dedicated);
+        (world, Names::of_ranks(plan.configs.len()))
+    }
+}
+
 /// Sets the memory of all streams aside, and returns how much that is of each worker. Rank 0 is the first, so it has nothing else
 /// to do meanwhile: the engines of the others may take their turns in these calls, and begin to connect.
-fn open_streams(world: &mut World) -> usize {
+fn open_streams(world: &mut World, names: &Names) -> usize {
     let size = world.workers.len();
     let mut rings = 0;
     for (who, worker) in world.workers.iter_mut().enumerate() {
         let before = worker.memory();
         worker.configure_streams(streams::CONFIG).expect("a configuration");
         for peer in (0..size).filter(|&peer| peer != who) {
-            worker.stream(peer).expect("memory");
+            worker.stream(names.of(who, peer)).expect("memory");
         }
         if who == 0 {
             rings = before - worker.memory();

@@ -55,7 +55,7 @@ pub(crate) fn put(run: &mut Run, from: Rank) -> Result<(), Violation> {
     }
     let position = run.streams.0.entry((from, to)).or_default().put;
     let bytes = bytes(from, to, position, run.dice.random_range(0..MOST));
-    let outcome = run.world.workers[from].stream(to).and_then(|mut stream| stream.put(&bytes));
+    let outcome = run.world.workers[from].stream(run.names.of(from, to)).and_then(|mut stream| stream.put(&bytes));
     let taken = moved(run, from, to, outcome)?;
     run.streams.0.entry((from, to)).or_default().put += taken as u64;
     Ok(())
@@ -67,7 +67,7 @@ pub(crate) fn get(run: &mut Run, to: Rank, from: Rank) -> Result<(), Violation> 
         return Ok(());
     }
     let mut into = vec![0; run.dice.random_range(0..MOST)];
-    let outcome = run.world.workers[to].stream(from).and_then(|mut stream| stream.get(&mut into));
+    let outcome = run.world.workers[to].stream(run.names.of(to, from)).and_then(|mut stream| stream.get(&mut into));
     let got = moved(run, to, from, outcome)?;
     let position = run.streams.0.entry((from, to)).or_default().got;
     ensure(into[..got] == bytes(from, to, position, got), || {
@@ -84,7 +84,7 @@ pub(crate) fn get(run: &mut Run, to: Rank, from: Rank) -> Result<(), Violation> 
 fn moved(run: &Run, who: Rank, peer: Rank, outcome: Result<usize, StreamError>) -> Result<usize, Violation> {
     match outcome {
         Ok(moved) => Ok(moved),
-        Err(StreamError::Peer(error)) if is_of_the_dead(run, &error) => Ok(0),
+        Err(StreamError::Peer(error)) if is_of_the_dead(run, who, &error) => Ok(0),
         Err(StreamError::Peer(OpError::PeerLeft { .. })) if !run.oracle.is_alive(peer) => Ok(0),
         Err(StreamError::NoRdma(_)) if !(run.plan.configs[who].rdma && run.plan.configs[peer].rdma) => Ok(0),
         Err(error) => Err(format!("rank {who}, the stream with {peer}: {error}").into()),
