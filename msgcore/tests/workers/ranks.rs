@@ -92,7 +92,7 @@ pub(crate) fn run_ranks<T: Send + 'static>(
 }
 
 /// Runs two strangers, each on a thread of its own, that know each other's address and nothing else: over sockets until they have found
-/// out that they are on one host, and over memif then.
+/// out that they are on one host, and over memif then, of whose ports the first has the server's end.
 pub(crate) fn run_strangers<W: Member>(
     knobs: &'static [(&'static str, &'static str)],
     part: impl Fn(&mut W, PeerId, bool) + Clone + Send + 'static,
@@ -103,7 +103,8 @@ pub(crate) fn run_strangers<W: Member>(
     for (is_first, publish, learn) in [(true, mine.0, theirs.1), (false, theirs.0, mine.1)] {
         let (part, done) = (part.clone(), done.clone());
         thread::spawn(move || {
-            let knobs = [&[("device", "udp:127.0.0.1"), ("peers", "8")], knobs].concat();
+            let device = if is_first { "udp:127.0.0.1" } else { "udp:127.0.0.2" };
+            let knobs = [&[("device", device), ("peers", "8")], knobs].concat();
             let mut worker = W::alone(&config(&knobs)).expect("the loopback interface is up");
             publish.send(worker.address()).expect("the other one listens");
             let peer = worker.insert(learn.recv().expect("the other one has an address")).expect("there is room");

@@ -90,7 +90,10 @@ impl<L: Link> Endpoint<L> {
 
     /// Opens the client's end of the port to a peer.
     fn join(&mut self, id: PeerId, point: &MeetingPoint) {
-        self.close_ports_of_gone();
+        if self.gone_with_ports().next().is_some() {
+            // What was under way with them completes at once.
+            self.on_completions();
+        }
         let until = self.core.engine.now() + CLIENT_NS;
         let opened = check_point(point).and_then(|()| self.with_a_place(|ports| ports.join(point)));
         match opened {
@@ -103,8 +106,7 @@ impl<L: Link> Endpoint<L> {
         &mut self,
         action: impl FnOnce(&mut dyn LocalPorts<L>) -> Result<R, LocalPortError>,
     ) -> Result<R, LocalPortError> {
-        // Peers that have gone may have ports still.
-        self.release_retired();
+        self.close_ports_of_gone();
         let count = self.wireup.locality.count();
         let means = self.wireup.locality.means.as_mut().and_then(|means| means.ports.as_mut());
         let PortMeans { ports, limit } = means.ok_or_else(|| LocalPortError("they are off".into()))?;
@@ -114,17 +116,12 @@ impl<L: Link> Endpoint<L> {
         action(&mut **ports)
     }
 
-    /// Closes the ports to peers that have failed, whether the application has removed them or not. A server that has forgotten this
-    /// end gives it the same socket again, at which a process has one client at a time.
+    /// Closes the ports to peers that have failed, and of which nothing is under way, whether the application has removed them or not.
+    /// They have places that others need; and a server that has forgotten this end gives it the same socket again, at which a process
+    /// has one client at a time.
     fn close_ports_of_gone(&mut self) {
-        let is_gone = |id: &PeerId| self.peers.get(*id).is_some_and(|peer| peer.failure.is_some());
-        let gone: Vec<_> = self.wireup.locality.peers_with_ports().filter(is_gone).collect();
-        if gone.is_empty() {
-            return;
-        }
-        // What was under way with them completes at once.
-        self.on_completions();
         self.release_retired();
+        let gone: Vec<_> = self.gone_with_ports().collect();
         let Self { core, peers, wireup, .. } = self;
         for id in gone {
             let Some(peer) = peers.get_mut(id).filter(|peer| peer.is_at_rest()) else { continue };
@@ -133,6 +130,11 @@ impl<L: Link> Endpoint<L> {
             }
             wireup.locality.release_port(core, id);
         }
+    }
+
+    fn gone_with_ports(&self) -> impl Iterator<Item = PeerId> {
+        let is_gone = |id: &PeerId| self.peers.get(*id).is_some_and(|peer| peer.failure.is_some());
+        self.wireup.locality.peers_with_ports().filter(is_gone)
     }
 
     /// There will be no port to a peer, which is notified: both connect over the network.
