@@ -4,11 +4,11 @@
 //! drivers keep lists that they do not lock.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, CString, NulError};
+use std::ffi::{CStr, CString, NulError, c_char};
 use std::fmt;
 use std::path::Path;
 use std::process;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
@@ -213,17 +213,23 @@ impl Drop for ThreadRole {
     }
 }
 
+/// Words of command lines, and arrays of pointers to them. DPDK keeps pointers to its arguments and writes into the array, so all last as
+/// long as the process; who looks for leaks finds them here.
+static LASTING_WORDS: Mutex<Vec<&[AtomicPtr<c_char>]>> = Mutex::new(Vec::new());
+
 fn init(line: &[String]) -> Result<(), EalError> {
     let words: Result<Vec<CString>, _> = line.iter().map(|word| CString::new(word.as_str())).collect();
-    // DPDK keeps pointers to its arguments: they live as long as the process.
-    let mut argv: Vec<_> = words.map_err(|_| EalError::Nul)?.into_iter().map(CString::into_raw).collect();
-    let argc = i32::try_from(argv.len()).map_err(|_| EalError::TooLong)?;
-    argv.push(std::ptr::null_mut());
-    let argv = Box::leak(argv.into_boxed_slice());
+    let argc = i32::try_from(line.len()).map_err(|_| EalError::TooLong)?;
+    let words = words.map_err(|_| EalError::Nul)?.into_iter().map(|word| AtomicPtr::new(word.into_raw()));
+    let words: &'static [AtomicPtr<c_char>] = Box::leak(words.collect());
+    let pointers = words.iter().map(|word| AtomicPtr::new(word.load(Ordering::Relaxed)));
+    let argv: &'static [AtomicPtr<c_char>] = Box::leak(pointers.chain([AtomicPtr::default()]).collect());
+    LASTING_WORDS.lock().unwrap_or_else(PoisonError::into_inner).extend([words, argv]);
     take_log();
-    // SAFETY: `argv` holds `argc` NUL-terminated strings and a null pointer, all leaked; the caller holds the
-    // lock that makes this the only call in the process.
-    let used = unsafe { dpdk_sys::roci_eal_init(argc, argv.as_mut_ptr()) };
+    // SAFETY: `argv` holds `argc` NUL-terminated strings, which may be written, and a null pointer, all of which last; an
+    // `AtomicPtr<T>` is laid out as a `*mut T`, and may be written behind a shared reference. The caller holds the lock that makes this
+    // the only call in the process.
+    let used = unsafe { dpdk_sys::roci_eal_init(argc, argv.as_ptr().cast_mut().cast()) };
     if used < 0 {
         return Err(EalError::Refused { cause: with_last_words(last_error()), line: line[1..].join(" ") });
     }
