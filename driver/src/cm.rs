@@ -273,30 +273,30 @@ pub(crate) struct CmConnection {
 /// This side of a connection.
 pub(crate) enum Half {
     /// The peer has asked, and the application has not given a queue pair.
-    Asked(Box<Asked>),
+    Asked(Box<PeerRequest>),
     /// It waits for the peer's terms.
-    Asking(Box<Asking>),
+    Asking(Box<OwnRequest>),
     /// Its queue pair is connected, and the peer was not answered.
-    Prepared(Box<Prepared>),
+    Prepared(Box<Grant>),
     Connected(QueuePair),
     /// It has no queue pair any more, or never had one that could be connected.
     Gone,
 }
 
 /// What a peer has asked for.
-pub(crate) struct Asked {
+pub(crate) struct PeerRequest {
     pub(crate) terms: Terms,
     pub(crate) beyond: Beyond,
 }
 
 /// What this side has asked for.
-pub(crate) struct Asking {
+pub(crate) struct OwnRequest {
     pub(crate) params: QpParams,
     pub(crate) qp: UnconnectedQp,
 }
 
 /// What a peer is to be granted.
-pub(crate) struct Prepared {
+pub(crate) struct Grant {
     pub(crate) qp: QueuePair,
     pub(crate) offer: Offer,
     /// What both do.
@@ -307,7 +307,7 @@ impl Half {
     /// The queue pair, once it is connected.
     pub(crate) fn qp(&self) -> Option<QueuePair> {
         match self {
-            Self::Prepared(prepared) => Some(prepared.qp),
+            Self::Prepared(grant) => Some(grant.qp),
             Self::Connected(qp) => Some(*qp),
             Self::Asked(_) | Self::Asking(_) | Self::Gone => None,
         }

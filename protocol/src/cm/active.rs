@@ -44,8 +44,10 @@ impl<R: Route> ConnectionManager<R> {
         self.step(now, id, Input::Confirm);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.said = LastSaid::Rtu;
-            let (route, rtu) = (connection.route, connection.last_said(id));
-            rtu.into_iter().for_each(|rtu| self.transmit_datagram(route, rtu));
+            let route = connection.route;
+            if let Some(rtu) = connection.last_said(id) {
+                self.transmit_datagram(route, rtu);
+            }
         }
         Ok(())
     }

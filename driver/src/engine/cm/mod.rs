@@ -13,7 +13,7 @@ use roci_protocol::wire::cm::{PortSpace, RejReason, ServiceId};
 use roci_protocol::{Mtu, Qpn};
 
 use super::Engine;
-use crate::cm::{Asking, Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Half, Prepared, TagSender};
+use crate::cm::{Beyond, CmCallError, CmConnection, CmEvent, CmRoute, Grant, Half, OwnRequest, TagSender};
 use crate::handles::{CmChannel, QueuePair};
 use crate::link::Link;
 use crate::neighbour::{Interface, Resolution};
@@ -97,7 +97,7 @@ impl<L: Link> Engine<L> {
         match self.cm.machine.connect(now, way, request) {
             Ok(id) => {
                 let (channel, params) = (qp.channel, params.clone());
-                let half = Half::Asking(Box::new(Asking { params, qp }));
+                let half = Half::Asking(Box::new(OwnRequest { params, qp }));
                 self.cm.attempts.insert(id, CmConnection { channel, half });
                 self.serve_cm();
                 Ok(id)
@@ -133,8 +133,8 @@ impl<L: Link> Engine<L> {
             return Err(CmCallError::OtherAddress);
         }
         let qp = self.join(qp, way, terms, beyond, &as_asked(params, terms))?;
-        let prepared = Prepared { qp, offer: basic_offer(params, Some(terms)), beyond };
-        self.cm.attempts.insert(id, CmConnection { channel, half: Half::Prepared(Box::new(prepared)) });
+        let grant = Grant { qp, offer: basic_offer(params, Some(terms)), beyond };
+        self.cm.attempts.insert(id, CmConnection { channel, half: Half::Prepared(Box::new(grant)) });
         Ok(qp)
     }
 
@@ -148,8 +148,8 @@ impl<L: Link> Engine<L> {
         let Some(CmConnection { half, .. }) = self.cm.attempts.get_mut(&id) else {
             return Err(CmCallError::NotPrepared);
         };
-        let Half::Prepared(prepared) = half else { return Err(CmCallError::NotPrepared) };
-        let Prepared { qp, offer, beyond } = **prepared;
+        let Half::Prepared(grant) = half else { return Err(CmCallError::NotPrepared) };
+        let Grant { qp, offer, beyond } = **grant;
         let slot = self.qps.get(qp.0).ok_or(CmCallError::NotPrepared)?;
         let config = slot.rc.config();
         let offer = Offer {

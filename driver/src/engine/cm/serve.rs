@@ -9,7 +9,7 @@ use roci_protocol::wire::{Bth, Deth, Extensions, Flow, Frame, Headers, Ip, MadHe
 use roci_protocol::{Mtu, Nanos, Qpn};
 
 use super::Engine;
-use crate::cm::{Asked, Asking, Beyond, CmConnection, CmEvent, CmRoute, Half, TagSender};
+use crate::cm::{Beyond, CmConnection, CmEvent, CmRoute, Half, OwnRequest, PeerRequest, TagSender};
 use crate::engine::connection::{largest_mtu, source_port};
 use crate::engine::poll::ECN;
 use crate::handles::{CmChannel, QueuePair};
@@ -140,7 +140,7 @@ impl<L: Link> Engine<L> {
         }
         let way = self.cm.machine.route(id)?;
         let (beyond, private_data) = Beyond::untagged(TagSender::Asks, private_data);
-        let half = Half::Asked(Box::new(Asked { terms: remote, beyond }));
+        let half = Half::Asked(Box::new(PeerRequest { terms: remote, beyond }));
         self.cm.attempts.insert(id, CmConnection { channel, half });
         let (place, station) = ((way.port(), way.place.1.into()), way.mac);
         Some(CmEvent::Request { id, service, place, terms: remote, source, station, private_data })
@@ -165,7 +165,7 @@ impl<L: Link> Engine<L> {
         let way = self.cm.machine.route(id)?;
         let attempt = self.cm.attempts.get_mut(&id)?;
         let Half::Asking(asking) = std::mem::replace(&mut attempt.half, Half::Gone) else { return None };
-        let Asking { params, qp } = *asking;
+        let OwnRequest { params, qp } = *asking;
         let wanted = Beyond::wanted(&params);
         let (beyond, private_data) = match wanted {
             Beyond::NOTHING => (wanted, private_data),
