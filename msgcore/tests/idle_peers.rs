@@ -128,7 +128,7 @@ fn meet_everybody(queues: &str, peers: usize, kind: Kind) -> Heaps {
 
 /// All in one test: the heap is the whole process's.
 #[test]
-fn an_idle_peer_costs_about_four_kibibytes_at_each_end() {
+fn an_idle_peer_costs_at_most_four_kibibytes_at_each_end() {
     let kinds = [Kind::Ranks, Kind::Strangers].into_iter();
     for (kind, queues) in kinds.flat_map(|kind| ["P,1KiB,8,4,2,7", "S,1KiB,256"].map(|queues| (kind, queues))) {
         let [few, many] = [FEW, MANY].map(|peers| meet_everybody(queues, peers, kind));
