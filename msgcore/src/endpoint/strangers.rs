@@ -196,12 +196,11 @@ impl<L: Link> Endpoint<L> {
     pub(super) fn release_retired(&mut self) {
         let Self { core, peers, services, leaving, wireup, .. } = self;
         leaving.retired.retain(|&id| {
-            let peer = peers.get(id).expect("it has its slot still");
+            let peer = peers.get_mut(id).expect("it has its slot still");
             if !peer.is_at_rest() {
                 return true;
             }
-            peer.lanes.iter().for_each(|lane| core.engine.destroy_qp(lane.qp));
-            wireup.locality.release_port(core, id);
+            wireup.locality.part_from(core, peer);
             services.on_slot_released(core, id);
             peers.release(id);
             false

@@ -125,10 +125,7 @@ impl<L: Link> Endpoint<L> {
         let Self { core, peers, wireup, .. } = self;
         for id in gone {
             let Some(peer) = peers.get_mut(id).filter(|peer| peer.is_at_rest()) else { continue };
-            for lane in mem::take(&mut peer.lanes) {
-                core.engine.destroy_qp(lane.qp);
-            }
-            wireup.locality.release_port(core, id);
+            wireup.locality.part_from(core, peer);
         }
     }
 

@@ -1,7 +1,7 @@
 //! How far the ports to peers of this host are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::{io, mem};
 
 use roci_driver::link::Link;
 use roci_driver::{MemoryMark, PortConfig};
@@ -12,6 +12,7 @@ use super::local_port::{LocalPorts, PendingPort};
 use super::message::MeetingPoint;
 use super::socket::LocalSocket;
 use crate::core::Core;
+use crate::core::peer::Peer;
 use crate::core::peer_id::PeerId;
 use crate::endpoint::address::EndpointAddress;
 
@@ -141,6 +142,14 @@ impl<L: Link> Locality<L> {
         self.early.remove(&id);
     }
 
+    /// A peer has gone, and nothing of it is under way: its queue pairs are destroyed, and the port to it is closed.
+    pub(in crate::endpoint) fn part_from(&mut self, core: &mut Core<L>, peer: &mut Peer) {
+        for lane in mem::take(&mut peer.lanes) {
+            core.engine.destroy_qp(lane.qp);
+        }
+        self.release_port(core, peer.id);
+    }
+
     /// A peer has gone, and its queue pairs are destroyed: the port to it is closed.
     pub(in crate::endpoint) fn release_port(&mut self, core: &mut Core<L>, id: PeerId) {
         self.set(id, None);
@@ -172,8 +181,8 @@ impl<L: Link> Drop for Locality<L> {
     /// What is being opened is the parent's in a forked child: neither DPDK's ports nor directories are this process's to close.
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            std::mem::forget(std::mem::take(&mut self.meetings));
-            std::mem::forget(self.means.take());
+            mem::forget(mem::take(&mut self.meetings));
+            mem::forget(self.means.take());
         }
     }
 }
