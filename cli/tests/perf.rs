@@ -23,9 +23,9 @@ fn a_measurement_of_a_time_has_as_many_messages_as_fit() {
         let (iters, rate) = (row["iters"].as_f64().expect("a count"), row["mmsgs"].as_f64().expect("a rate"));
         let each = if row["lat_us"].is_null() { 1.0 } else { 2.0 };
         let seconds = iters * each / (rate * 1e6);
-        assert!(iters > 1000.0 && row["errors"] == 0, "{row}");
-        // The rate of a try is not that of the whole, on a machine that does something else meanwhile.
-        assert!((0.02..50.0).contains(&seconds), "{seconds} s: {row}");
+        // What lasted less than half as long is a try, which is followed by another. How long it takes at most depends on what else the
+        // machine does.
+        assert!(seconds > 0.4 && row["errors"] == 0, "{seconds} s: {row}");
     }
 }
 
