@@ -77,7 +77,8 @@ pub(crate) struct PairTerms {
 
 impl Default for PairTerms {
     fn default() -> Self {
-        let params = QpParams { rnr_retry_limit: None, access: all_access(), ..QpParams::default() };
+        // How long a machine takes under emulation says nothing about its packets: we do not give up.
+        let params = QpParams { retry_limit: 1000, rnr_retry_limit: None, access: all_access(), ..QpParams::default() };
         Self { route: V4, mtu: Mtu::Mtu1024, psns: [0x10_0000, 0x20_0000], params, theirs: String::new() }
     }
 }

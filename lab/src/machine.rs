@@ -12,7 +12,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::LabError;
 
 /// Emulation is slow, and slower beside others.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The configuration of a virtual machine. Its files in `directory` bear its name.
 pub(crate) struct MachineConfig<'a> {

@@ -237,7 +237,7 @@ fn short_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
 /// The cable stays out for longer than the retries last: both ranks end, and the reason is named.
 fn long_outage(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
     let command = "soak --seconds 60 --max-size 16KiB --json";
-    let retries = "ROCI_RETRY_LIMIT=8 ROCI_ACK_TIMEOUT_MAX_US=200000";
+    let retries = "ROCI_RETRY_LIMIT=40 ROCI_ACK_TIMEOUT_MAX_US=200000";
     let ended = bench.job(command, retries, PATIENCE, |bench| {
         bench.wait_for_traffic(UNDER_WAY)?;
         bench.set_link(1, false)
@@ -280,7 +280,8 @@ fn unbind(bench: &mut Bench, _: &mut Figures) -> Result<(), LabError> {
             UserspaceDriver::Vfio => "/dev/vfio/$(ls /dev/vfio | grep -v vfio)".to_owned(),
             UserspaceDriver::Uio => format!("/dev/$(ls /sys/bus/pci/devices/{address}/uio)"),
         };
-        let held = format!("f={file}; sleep 60 <>$f & p=$!; sleep 1");
+        let held =
+            format!("f={file}; sleep 60 <>$f & p=$!; until [ $(readlink /proc/$p/fd/0) = $f ]; do sleep 1; done");
         let answer = bench.refused(end, &format!("{held}; bind-nic unbind {address}; c=$?; kill $p; exit $c"))?;
         expect_in(&answer, "is in use by process")?;
         bench.run(end, &format!("bind-nic unbind {address}"))?;

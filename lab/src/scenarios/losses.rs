@@ -19,7 +19,8 @@ const LEN: usize = PACKETS * MTU - 100;
 pub(super) fn hasty() -> PairTerms {
     let terms = PairTerms::default();
     let params = QpParams { ack_timeout_ns: 40_000_000, ack_timeout_max_ns: 200_000_000, ..terms.params.clone() };
-    PairTerms { params, theirs: "timeout=14".into(), ..terms }
+    // For rxe 7 retries are no limit.
+    PairTerms { params, theirs: "timeout=14 retry=7".into(), ..terms }
 }
 
 /// Loses the packet of kind `is_kind` with this index, once.

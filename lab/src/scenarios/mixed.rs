@@ -98,11 +98,8 @@ fn round(lab: &mut Lab, number: u64, is_old: bool, figures: &mut MixedTotals) ->
     Ok(())
 }
 
-/// Neither side gives up: how long a machine takes under emulation says nothing about its packets.
 fn terms(mtu: Mtu, psns: [u32; 2]) -> PairTerms {
-    let hasty = hasty();
-    let params = QpParams { retry_limit: 1000, ..hasty.params.clone() };
-    PairTerms { mtu, psns, params, theirs: "timeout=14 retry=7".into(), ..hasty }
+    PairTerms { mtu, psns, ..hasty() }
 }
 
 /// A first PSN from which the requests of `plan` reach beyond the largest PSN.
