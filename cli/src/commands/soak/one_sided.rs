@@ -35,7 +35,8 @@ const OFFERED: usize = 4 << 20;
 /// How far apart the blocks of two rounds are in them: they come by all places.
 const STRIDE: usize = 1_234_567;
 const HANDLER: &str = "soak";
-const A_MOMENT: Duration = Duration::from_secs(5);
+/// How long a handler that has been sent for may take: as long as the kernel does not run who runs it.
+const A_MOMENT: Duration = Duration::from_mins(1);
 
 /// One rank's memory, and the keys to that of all.
 pub(super) struct OneSidedSoak {
