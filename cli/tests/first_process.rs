@@ -57,6 +57,6 @@ fn a_server_ends_by_a_signal() {
 fn a_job_ends_by_a_signal_after_its_ranks() {
     let _alone = alone();
     let rank = "trap 'sleep 0.2; echo asked >&2; exit 7' TERM; echo there >&2; while :; do sleep 0.1; done";
-    let ended = end_by(Signal::TERM, "there", &["run", "-n", "1", "sh", "-c", rank]);
+    let ended = end_by(Signal::TERM, "there", &["run", "-n", "1", "--exit-timeout", "60", "sh", "-c", rank]);
     assert!(ended.as_ref().is_none_or(|(code, said)| *code == Some(143) && said.contains("asked")), "{ended:?}");
 }

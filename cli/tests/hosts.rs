@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, alone, children, command, finish, is_alive, roci};
+use common::{Ended, alone, children, command, finish, is_alive, roci, wait_for_processes, wait_for_the_end_of};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
@@ -184,7 +184,7 @@ fn a_rank_whose_output_has_no_reader_ends_and_a_full_disk_is_reported() {
 fn an_interrupt_at_the_terminal_leaves_ranks_time_to_end() {
     let _alone = alone();
     let trap = "trap 'echo cleaned up; exit 3' INT; echo x; while :; do sleep 0.05; done";
-    let mut job = command(&on_two(&["-n", "2", "bash", "-c", trap]));
+    let mut job = command(&on_two(&["-n", "2", "--exit-timeout", "60", "bash", "-c", trap]));
     job.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut job = job.spawn().expect("roci starts");
     let mut said = [0; 4];
@@ -204,7 +204,8 @@ fn a_launcher_ends_whatever_its_hosts_do() {
     let shell_command = format!("sh {}", shell.path().display());
     let mut job = command(&["run", "--remote-shell", &shell_command, "-hosts", "red", "-n", "1", "true"]);
     let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("roci starts");
-    std::thread::sleep(Duration::from_millis(300));
+    // It knows what to do with a signal before it starts anything.
+    wait_for_processes(1, || children(job.id()));
     kill_process(pid_of(job.id()), Signal::TERM).expect("it runs");
     assert_eq!(finish(job).code(), Some(143));
     // An agent that is stopped.
@@ -234,11 +235,7 @@ fn no_rank_of_any_host_outlives_the_launcher() {
     assert_eq!((agents.len(), ranks.len()), (2, 2));
     job.kill().expect("a child of ours");
     job.wait().expect("a child of ours");
-    let is_gone = (0..500).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
-        !agents.iter().chain(&ranks).any(|&pid| is_alive(pid))
-    });
-    assert!(is_gone, "agents {agents:?} or ranks {ranks:?} live on");
+    wait_for_the_end_of(&[agents, ranks].concat());
 }
 
 #[test]

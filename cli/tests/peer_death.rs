@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{alone, children, command, finish, is_alive, rank_pid};
+use common::{alone, children, command, finish, is_alive, rank_pid, wait_for_processes, wait_for_the_end_of};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -49,11 +49,12 @@ fn kill_many_times(victim: usize) {
 
 /// Returns whether the survivor was in traffic, where the end of its peer is a completion with an error.
 fn kill_once(victim: usize, delay: Duration) -> bool {
-    let job = command(&["run", "-n", "2", "roci", "soak", "--seconds", "60", "--max-size", "64KiB"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("roci starts");
+    let job =
+        command(&["run", "-n", "2", "--exit-timeout", "60", "roci", "soak", "--seconds", "60", "--max-size", "64KiB"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("roci starts");
     std::thread::sleep(delay);
     let pid = Pid::from_raw(rank_pid(job.id(), victim).cast_signed()).expect("a process");
     kill_process(pid, Signal::KILL).expect("the rank is there to be killed");
@@ -85,16 +86,12 @@ fn ranks_behind_a_shell_end_when_their_launcher_is_killed() {
             .stderr(Stdio::null())
             .spawn()
             .expect("roci starts");
-        std::thread::sleep(Duration::from_millis(600));
-        let ranks: Vec<_> = children(job.id()).into_iter().flat_map(children).collect();
-        assert_eq!(ranks.len(), 3, "each shell has started its rank");
+        // Each shell starts its rank.
+        let ranks = wait_for_processes(3, || children(job.id()).into_iter().flat_map(children).collect());
+        std::thread::sleep(Duration::from_millis(500));
         job.kill().expect("a child of ours");
         job.wait().expect("a child of ours");
-        let deadline = Instant::now() + PATIENCE;
-        while let Some(rank) = ranks.iter().find(|&&rank| is_alive(rank)) {
-            assert!(Instant::now() < deadline, "process {rank} has outlived its launcher");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for_the_end_of(&ranks);
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{alone, children, command, finish, rank_pid, roci};
+use common::{alone, children, command, finish, rank_pid, roci, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -20,7 +20,12 @@ fn published(pids: &[u32]) -> Vec<Value> {
         let all: Vec<Value> = serde_json::from_str(&roci(&["stat", "--json"]).succeeded().stdout).expect("an array");
         let ours: Vec<_> =
             all.into_iter().filter(|row| row["pid"].as_u64().is_some_and(|pid| pids.contains(&(pid as u32)))).collect();
-        let are_under_way = ours.iter().all(|row| row["counters"]["worker"]["tx_eager"].as_u64() > Some(0));
+        let are_under_way = ours.iter().all(|row| {
+            let counters = &row["counters"];
+            let figures =
+                [&counters["worker"]["tx_eager"], &counters["engine"]["rx_frames"], &counters["round_trip_ns"]["sum"]];
+            figures.iter().all(|figure| figure.as_u64() > Some(0))
+        });
         if ours.len() == pids.len() && are_under_way {
             return ours;
         }
@@ -54,10 +59,13 @@ fn a_running_job_is_seen_with_its_counters_rates_and_what_it_waits_for() {
         assert!(row["report"][0].as_str().is_some_and(|line| line.contains("requests under way")), "{row}");
     }
     let pid = ranks[0].to_string();
-    let page = roci(&["stat", &pid]).succeeded().stdout;
-    let cells: Vec<_> = page.lines().nth(1).expect("a row").split_whitespace().collect();
-    assert_eq!(cells[..4], [pid.as_str(), "0/2", "roci", "memif"], "{page}");
-    assert!(cells[4].parse::<u64>().is_ok_and(|rate| rate > 0), "messages a second: {page}");
+    let page = wait_for("a rate", || {
+        let page = roci(&["stat", &pid]).succeeded().stdout;
+        let cells: Vec<_> = page.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(cells[..4], [pid.as_str(), "0/2", "roci", "memif"], "{page}");
+        // None where no rank has run for a second.
+        cells[4].parse::<u64>().is_ok_and(|rate| rate > 0).then_some(page)
+    });
     assert!(page.contains("rank 1: connected"), "{page}");
     assert!(page.contains(&format!("\n{pid} rank 0: peers, those that wait first\n")), "{page}");
     end(job);

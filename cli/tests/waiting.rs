@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Ended, alone, command, finish, rank_pid};
+use common::{Ended, alone, children, command, finish, rank_pid, wait_for_processes};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ROCI: &str = env!("CARGO_BIN_EXE_roci");
@@ -36,8 +36,8 @@ fn ranks_that_stand_still_are_named_and_waited_for() {
     let _alone = alone();
     let late = format!("[ $ROCI_RANK = 0 ] || sleep 35; exec {ROCI} soak --seconds 1");
     let late = start(&mut command(&["run", "-n", "2", "sh", "-c", &late]));
-    let job = start(&mut command(&["run", "-n", "2", "roci", "soak", "--seconds", "6"]));
-    // A busy machine takes its time to connect them.
+    let job = start(&mut command(&["run", "-n", "2", "roci", "soak", "--seconds", "30"]));
+    // A busy machine takes its time to connect them. It is stopped before the time is over, and goes on after that.
     sleep(Duration::from_secs(4));
     let ranks = [0, 1].map(|rank| rank_pid(job.id(), rank));
     signal(ranks[1], Signal::STOP);
@@ -65,8 +65,12 @@ fn a_signal_that_asks_for_a_report_ends_nothing_behind_a_shell_either() {
     let _alone = alone();
     let shell = format!("{ROCI} soak --seconds 4; exit $?");
     let job = start(&mut command(&["run", "-n", "2", "sh", "-c", &shell]));
-    sleep(Duration::from_secs(1));
-    (0..20).for_each(|_| signal(job.id(), Signal::USR1));
+    // It knows what to do with a signal before it starts anything; a rank is asked once it has joined.
+    wait_for_processes(2, || children(job.id()));
+    (0..30).for_each(|_| {
+        signal(job.id(), Signal::USR1);
+        sleep(Duration::from_millis(100));
+    });
     let job = finish(job).succeeded();
     says(&job, &["rank 0 of 2:"]);
     says(&job, &["rank 1 of 2:"]);

@@ -20,6 +20,9 @@ const PRINTS: [(&str, Print); 2] = [
         let line = CString::new(format!("{line}\n")).expect("no NUL");
         // SAFETY: the string is NUL-terminated and has no directive; C's streams are locked by themselves.
         unsafe { libc::printf(c"%s".as_ptr(), line.as_ptr()) };
+        // To a pipe, C writes when its buffer is full, and that ends within a line, which another thread's would then go on with.
+        // SAFETY: no pointer means all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
     }),
 ];
 

@@ -30,6 +30,8 @@ impl World {
     }
 
     fn join(&self, rank: Rank) -> Job {
+        // One that has hung up is there until the board's thread has seen that.
+        assert!(self.board.outlast(rank, PATIENCE), "rank {rank} is in the job");
         Job::connect(&self.place, &self.token, rank, self.size, PATIENCE).expect("a board")
     }
 

@@ -178,20 +178,3 @@ fn who_waits_for_a_queue_is_called_back() {
         assert_eq!(((*ops).sread)(queue, (&raw mut entry).cast(), 1, nothing, 1), EAGAIN, "that was its time");
     }
 }
-
-/// An application that computes, and calls now and then, is connected to within few calls.
-#[test]
-fn who_calls_seldom_is_reached_in_few_calls() {
-    let pair = Pair::open();
-    let [sender, receiver] = &pair.ends;
-    let mut room = [0; 8];
-    assert_eq!(receiver.trecv(FI_ADDR_UNSPEC, (1, 0), &mut room, 5), 0);
-    assert_eq!(sender.tsend(pair.numbers[0], 1, b"at last.", 6), 0);
-    let mut calls = 0;
-    while receiver.read().is_none() {
-        pair.progress(0);
-        std::thread::sleep(Duration::from_millis(1));
-        calls += 1;
-    }
-    assert!(calls < 64 && room == *b"at last.", "{calls} calls");
-}

@@ -80,28 +80,6 @@ fn what_is_injected_is_the_applications_at_once_and_only_counted() {
     assert_eq!(origin.counted(), (2, 1));
 }
 
-/// The owner has made no call since.
-#[test]
-fn what_has_come_before_memory_is_closed_is_served() {
-    let pair = Pair::open();
-    let [origin, target] = &pair.ends;
-    let memory = SharedBytes::new(&[0; 100]);
-    let registered = target.reg_open(&memory, KEY);
-    for (context, value) in [(1, 6), (2, 7)] {
-        assert_eq!(origin.write(pair.numbers[0], &[value; 50], (10, KEY), context), 0);
-        if context == 1 {
-            pair.wait(0).good();
-            pair.settle();
-        }
-    }
-    drop(registered);
-    assert_eq!(memory.part(10, 50), [7; 50]);
-    assert_eq!(pair.wait(0).good().op_context as usize, 2);
-    assert_eq!(origin.write(pair.numbers[0], &[8; 50], (10, KEY), 3), 0);
-    assert_eq!(pair.wait(0).bad().err, libc::EACCES);
-    assert_eq!(memory.part(10, 50), [7; 50]);
-}
-
 #[test]
 fn pieces_here_and_there_are_one_operation() {
     let pair = Pair::open();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roci_driver::link::Link;
 use roci_msgcore::config::Origin;
 use roci_msgcore::internals::withdraw_mark;
-use roci_msgcore::{Config, OpError, PeerId, Request, Source, Tag, Worker};
+use roci_msgcore::{Config, OpError, Pattern, PeerId, Request, Source, Tag, Worker};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shorter than what is copied at once, and longer.
@@ -45,27 +45,43 @@ impl Ends {
 
     /// Begins to send and to receive a message.
     fn begin(&mut self, tag: u64, len: usize) -> [Request; 2] {
+        [self.send(tag, len), self.post_receive(tag, len)]
+    }
+
+    fn send(&mut self, tag: u64, len: usize) -> Request {
         let mut payload = self.workers[0].buffer(len).expect("room");
         payload.copy_from_slice(&pattern(tag, len));
-        let sent = self.workers[0].send(self.to, Tag::new(tag), payload).expect("taken");
+        self.workers[0].send(self.to, Tag::new(tag), payload).expect("taken")
+    }
+
+    fn post_receive(&mut self, tag: u64, len: usize) -> Request {
         let room = self.workers[1].buffer(len).expect("room");
-        let received = self.workers[1].recv(Source::Any, Tag::new(tag), room).expect("taken");
-        [sent, received]
+        self.workers[1].recv(Source::Any, Tag::new(tag), room).expect("taken")
     }
 
     /// Both requests end, and the message is what it was. Returns who has sent it.
     fn end(&mut self, tag: u64, len: usize, [sent, received]: [Request; 2]) -> PeerId {
-        let deadline = Instant::now() + PATIENCE;
-        let (mut is_sent, mut done) = (false, None);
-        while !is_sent || done.is_none() {
-            assert!(Instant::now() < deadline, "message {tag}");
-            self.progress();
-            is_sent = is_sent || self.workers[0].test(sent).is_some_and(|end| end.is_ok());
-            done = done.or_else(|| self.workers[1].test(received));
-        }
-        let done = done.expect("it is there").expect("it arrives");
+        let from = self.receive(tag, len, received);
+        self.wait_for(|ends| ends.workers[0].test(sent)).expect("it arrives");
+        from
+    }
+
+    /// The message comes, and is what it was. Returns who has sent it.
+    fn receive(&mut self, tag: u64, len: usize, received: Request) -> PeerId {
+        let done = self.wait_for(|ends| ends.workers[1].test(received)).expect("it arrives");
         assert!(done.buffer[..] == pattern(tag, len)[..], "message {tag} of {len} bytes");
         done.peer
+    }
+
+    fn wait_for<T>(&mut self, look: impl Fn(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.progress();
+            if let Some(what) = look(self) {
+                return what;
+            }
+            assert!(Instant::now() < deadline, "it never comes");
+        }
     }
 
     fn carry(&mut self, tag: u64, len: usize) -> PeerId {
@@ -146,9 +162,14 @@ fn a_long_copy_keeps_neither_others_nor_short_messages_waiting() {
     let long = ends.begin(1, LONG);
     let other = ends.begin(2, LONG / 4);
     let short = ends.begin(3, 8);
-    for (tag, len, requests) in [(3, 8, short), (2, LONG / 4, other)] {
-        ends.end(tag, len, requests);
+    let mut sends = Vec::new();
+    for (tag, len, [sent, received]) in [(3, 8, short), (2, LONG / 4, other)] {
+        ends.receive(tag, len, received);
         assert!(ends.workers[1].test(long[1]).is_none(), "message {tag} was to be first");
+        sends.push(sent);
+    }
+    for sent in sends {
+        ends.wait_for(|ends| ends.workers[0].test(sent)).expect("it arrives");
     }
     ends.end(1, LONG, long);
     assert_eq!(ends.counts(), [2, 2, 0]);
@@ -158,13 +179,12 @@ fn a_long_copy_keeps_neither_others_nor_short_messages_waiting() {
 fn a_receive_ends_with_its_peer_though_it_is_being_copied() {
     let mut ends = Ends::open(9, [&[]; 2]);
     let from = ends.meet();
-    let [_, received] = ends.begin(1, LONG);
-    let deadline = Instant::now() + PATIENCE;
-    while ends.workers[0].stats().tx_cma == 0 {
-        assert!(Instant::now() < deadline, "it is not announced");
-        ends.progress();
-    }
-    // The announcement comes, and a part of the message.
+    let _ = ends.send(1, LONG);
+    let announced = Pattern::new(Source::Any, Tag::new(1));
+    ends.wait_for(|ends| ends.workers[1].probe(announced));
+    assert_eq!(ends.workers[0].stats().tx_cma, 1);
+    let received = ends.post_receive(1, LONG);
+    // A part of the message comes.
     (0..4).for_each(|_| _ = ends.workers[1].progress());
     assert!(ends.workers[1].test(received).is_none(), "it is too long for that");
     ends.workers[1].remove(from).expect("it is there");

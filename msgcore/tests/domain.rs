@@ -10,7 +10,7 @@ use roci_msgcore::config::Origin;
 use roci_msgcore::dedicated::Arming;
 use roci_msgcore::{
     Config, DedicatedWorker, Domain, DomainError, EndpointAddress, EndpointId, PeerId, Request, Source, Tag, TagMatch,
-    Worker,
+    Worker, WorkerEvent,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use static_assertions::assert_impl_all;
@@ -33,6 +33,13 @@ fn config(address: &str, local: &str) -> Config {
     for (name, value) in settings {
         config.set(name, value, Origin::Environment).expect("a good value");
     }
+    config
+}
+
+/// Of who is dropped before it is connected: it takes as long as the kernel does not run its peer.
+fn lingering(address: &str) -> Config {
+    let mut config = config(address, "off");
+    config.set("linger_ms", "60000", Origin::Environment).expect("a good value");
     config
 }
 
@@ -197,7 +204,7 @@ fn a_wait_at_one_endpoint_serves_the_others() {
 fn a_domain_that_is_dropped_lingers_for_all_endpoints() {
     let _turn = turn();
     let mut worker = Worker::open_alone(&config("127.84.0.2", "off")).expect("the loopback interface is up");
-    let mut domain = Domain::open_alone(&config("127.84.0.1", "off")).expect("the loopback interface is up");
+    let mut domain = Domain::open_alone(&lingering("127.84.0.1")).expect("the loopback interface is up");
     for _ in 0..2 {
         domain.open_endpoint().expect("there is room");
     }
@@ -373,6 +380,20 @@ fn a_handle_that_waits_for_a_silent_peer_holds_up_no_other() {
     }
 }
 
+/// Sends a message to a handle, which has heard by then that they are connected: that event may come after the message.
+fn meet(partner: &mut DedicatedWorker, handle: &mut DedicatedWorker) -> PeerId {
+    let peer = partner.insert(handle.address()).expect("there is room");
+    let send = partner.send_bytes(peer, Tag::new(0), &[]).expect("accepted");
+    let receive = handle.recv(Source::Any, Tag::new(0), handle.buffer(0).expect("memory")).expect("accepted");
+    handle.wait(receive).expect("it arrives");
+    partner.wait(send).expect("it has arrived");
+    let deadline = Instant::now() + PATIENCE;
+    while !matches!(handle.poll_event(), Some(WorkerEvent::Connected { .. })) {
+        assert!(Instant::now() < deadline, "no word that they are connected");
+    }
+    peer
+}
+
 /// Each handle has a descriptor of its own, which what comes for its endpoint makes readable, and nothing else.
 #[test]
 fn a_descriptor_is_one_endpoints() {
@@ -381,9 +402,10 @@ fn a_descriptor_is_one_endpoints() {
     let second = handles[0].open_endpoint().expect("there is room");
     handles.push(second);
     let mut partner = dedicated("127.94.0.2", "off");
+    let peers = [0, 1].map(|at| meet(&mut partner, &mut handles[at]));
     for round in 0..20 {
         let [for_whom, other] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        let peer = partner.insert(handles[for_whom].address()).expect("there is room");
+        let peer = peers[for_whom];
         let receives = [0, 1].map(|at| {
             let room = handles[at].buffer(100).expect("memory");
             handles[at].recv(Source::Any, TagMatch::Any, room).expect("accepted")
@@ -433,7 +455,7 @@ fn send_and_drop(mut handle: DedicatedWorker, partner: &mut DedicatedWorker, tag
 fn a_handle_that_is_dropped_loses_nothing_and_ends_nothing_else() {
     let _turn = turn();
     let mut partner = dedicated("127.95.0.2", "off");
-    let mut last = dedicated("127.95.0.1", "off");
+    let mut last = DedicatedWorker::open_alone(&lingering("127.95.0.1")).expect("the loopback interface is up");
     for round in 0..10 {
         let next = last.open_endpoint().expect("there is room");
         let first = std::mem::replace(&mut last, next);

@@ -99,21 +99,36 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The process of a rank that a launcher has started, or starts within half a minute: a busy machine takes its time.
+/// Looks until there is something to see: a busy machine takes its time.
+pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(start.elapsed() < LIMIT, "never: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// So many processes that `list` finds, as soon as there are.
+pub fn wait_for_processes(count: usize, list: impl Fn() -> Vec<u32>) -> Vec<u32> {
+    wait_for("so many processes", || Some(list()).filter(|found| found.len() == count))
+}
+
+/// Waits until none of these is alive.
+pub fn wait_for_the_end_of(processes: &[u32]) {
+    wait_for("the end of all", || (!processes.iter().any(|&process| is_alive(process))).then_some(()));
+}
+
+/// The process of a rank that a launcher has started, or starts soon.
 pub fn rank_pid(launcher: u32, rank: usize) -> u32 {
     let is_rank = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let wanted = format!("ROCI_RANK={rank}");
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    let start = Instant::now();
-    loop {
-        if let Some(pid) = children(launcher).into_iter().find(is_rank) {
-            return pid;
-        }
-        assert!(start.elapsed() < Duration::from_secs(30), "rank {rank} never runs");
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("the rank runs", || children(launcher).into_iter().find(is_rank))
 }
 
 /// Whether a process exists and is no zombie.

@@ -45,7 +45,8 @@ pub(crate) struct Talker<L: Link> {
 impl<L: Link> Talker<L> {
     /// Connects to the end whose address `exchange` returns.
     pub(crate) fn connect(mut engine: Engine<L>, traffic: Traffic, exchange: impl FnOnce(Address) -> Address) -> Self {
-        let params = QpParams::default();
+        // As long as the kernel may run neither the peer nor DPDK's interrupt thread.
+        let params = QpParams { retry_limit: 1000, ..QpParams::default() };
         let (pd, cq) = (engine.alloc_pd(), engine.create_cq(4 * traffic.depth as usize));
         let ours = engine.create_qp(0, pd, cq).expect("room");
         let theirs = exchange(engine.address_of(&ours, &params));

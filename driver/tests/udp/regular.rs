@@ -11,7 +11,9 @@ use roci_protocol::wire::{Bth, Flow, Frame, Headers, Ip, Opcode, identification}
 use roci_protocol::{Mtu, Psn, Qpn};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
-use super::{End, PATIENCE, assert_is_refused, at, connected, has_ipv6, loopback, namespace, params, pattern, wait};
+use super::{
+    End, PATIENCE, assert_is_refused, at, connected, has_ipv6, loopback, namespace, params, pattern, six, wait,
+};
 
 /// More than make a peer a regular one.
 const MANY: u32 = 1500;
@@ -106,6 +108,7 @@ fn a_peer_that_sends_again_and_again_has_sockets_of_its_own_and_nothing_is_lost_
         return;
     }
     // The second at an address has a port of its own, to and from which everything goes by one socket.
+    let _ours = six();
     let [mut near, mut far] = v6().map(Station::new);
     near.send(&mut far, 0..2 * MANY);
     far.send(&mut near, 0..2 * MANY);

@@ -1,6 +1,8 @@
 //! How workers close over what was not received: each rank on a thread of its own, over real memif ports, with workers
 //! of both kinds. What is picked up before the last rank closes arrives; the rest is counted, once, at one end.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -171,15 +173,20 @@ fn many_ranks_close_over_a_crowd_of_messages_that_are_not_received() {
 
 /// A job that failed is told, and so is what was given up with it.
 fn a_failed_job_says_what_was_given_up<W: Member>() {
-    let outcomes = run_ranks(2, |job, board| {
+    let closes = Arc::new(AtomicBool::new(false));
+    let outcomes = run_ranks(2, move |job, board| {
         let mut worker = W::enter(job);
         worker.post_recv();
         if worker.rank() == 0 {
             long_message(&mut worker);
+            closes.store(true, Ordering::Release);
             let error = worker.close().expect_err("rank 1 never comes");
             assert!(error.to_string().contains("; given up: 1 send, 1 receive"), "{error}");
             Some(error)
         } else {
+            while !closes.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_millis(1));
+            }
             thread::sleep(Duration::from_millis(300));
             board.fail("rank 1 exited with status 3");
             // It stays, and never calls again.

@@ -1,7 +1,7 @@
 //! A rank goes, well or ill, and the launcher tells: what concerns it ends by name, and the others go on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ fn what_needs_a_rank_that_has_gone_ends_in_waits_and_in_tests() {
 #[test]
 fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
     let (fail, why) = ILL;
+    // Of a job that has failed, who closes waits for a second only until the others have all that it has sent.
+    let has_all = Arc::new(Barrier::new(2));
     run_ranks(3, move |job, board| {
         let mut worker = open(job);
         match worker.rank() {
@@ -93,6 +95,7 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
                 assert!(matches!(&probe, CallError::Peer(error) if *error == end), "{probe}");
                 let send = worker.send_bytes(2, TAG, b"thanks").expect("accepted");
                 worker.wait(send).expect("sent");
+                has_all.wait();
                 worker.close().expect_err("not all are there");
             }
             1 => fail(board),
@@ -102,6 +105,7 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
                 worker.wait(send).expect("sent");
                 let receive = worker.recv_in_place(pattern(0)).expect("accepted");
                 assert_eq!(worker.wait(receive).map(|done| done.len), Ok(6));
+                has_all.wait();
                 worker.close().expect_err("not all are there");
             }
         }
@@ -111,6 +115,8 @@ fn a_wait_for_a_rank_that_is_well_goes_on_after_another_has_failed() {
 #[test]
 fn a_worker_with_a_thread_goes_on_after_a_rank_has_failed() {
     let (fail, why) = ILL;
+    // Of a job that has failed, who closes waits for a second only until the others have all that it has sent.
+    let has_all = Arc::new(Barrier::new(2));
     run_ranks(3, move |job, board| {
         let rank = job.rank();
         let mut worker = DedicatedWorker::spawn(&config(&[]), job).expect("it opens");
@@ -121,6 +127,7 @@ fn a_worker_with_a_thread_goes_on_after_a_rank_has_failed() {
                 assert_eq!(worker.wait(receive).map(|done| done.len), Ok(4));
                 let end = worker.wait(anybodys).expect_err("no rank sends");
                 assert_eq!(end, OpError::Job(format!("the job has failed: {why}")));
+                has_all.wait();
                 worker.close().expect_err("not all are there");
             }
             1 => fail(board),
@@ -128,6 +135,7 @@ fn a_worker_with_a_thread_goes_on_after_a_rank_has_failed() {
                 thread::sleep(LONG);
                 let send = worker.send_bytes(0, TAG, b"late").expect("accepted");
                 worker.wait(send).expect("sent");
+                has_all.wait();
                 worker.close().expect_err("not all are there");
             }
         }

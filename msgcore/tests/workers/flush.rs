@@ -2,9 +2,8 @@
 //! frames, with workers of both kinds.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use roci_msgcore::active::{ActiveMessage, HandlerContext, HandlerId};
@@ -17,6 +16,8 @@ use crate::ranks::{Member, PATIENCE, config, run_ranks};
 const TAG: Tag = Tag::new(1);
 const MESSAGES: usize = 50;
 const LOSSY: (&str, &str) = ("faults", "loss=0.1,seed=5");
+/// As long as the peer may take that the kernel does not run.
+const LINGER: (&str, &str) = ("linger_ms", "60000");
 
 /// How a rank goes whose sends are all over.
 type Parting<W> = fn(W);
@@ -50,7 +51,7 @@ fn nothing_is_lost<W: Member>() {
         worker.flush(Some(1.into()), PATIENCE).expect("it arrives");
         worker.abort().expect("it lives");
     };
-    assert_eq!(received_of::<W>(&[LOSSY], drop), MESSAGES, "dropped");
+    assert_eq!(received_of::<W>(&[LOSSY, LINGER], drop), MESSAGES, "dropped");
     assert_eq!(received_of::<W>(&[LOSSY, ("linger_ms", "0")], flushed), MESSAGES, "flushed, and aborted");
 }
 
@@ -67,7 +68,8 @@ fn a_worker_with_a_thread_that_goes_leaves_nothing_on_its_way() {
 /// What is injected is over at once, also where the peer has no credit for it and must fetch it: who goes waits for that.
 fn injected_is_fetched<W: Member>() {
     let counts = run_ranks(2, |job, _| {
-        let mut worker = W::join(&config(&[("credits", "4"), ("coalesce_threshold", "0")]), job).expect("it opens");
+        let mut worker =
+            W::join(&config(&[("credits", "4"), ("coalesce_threshold", "0"), LINGER]), job).expect("it opens");
         if worker.rank() == 0 {
             for number in 0..MESSAGES {
                 worker.inject(1.into(), TAG, &[number as u8; 8], SendOptions::default()).expect("accepted");
@@ -111,12 +113,14 @@ fn without_lingering_some_is_lost() {
 
 #[test]
 fn a_peer_that_does_not_answer_is_named_in_time() {
-    run_ranks(2, |job, _| {
+    let (is_silent, has_given_up) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    run_ranks(2, move |job, _| {
         let mut worker = Worker::join(&config(&[]), job).expect("it opens");
         let other = 1 - worker.rank();
+        is_silent.wait();
         if worker.rank() == 1 {
             // It computes: its first call comes when the other has given up.
-            thread::sleep(Duration::from_millis(600));
+            has_given_up.wait();
         } else {
             let _ = worker.send_bytes(other, TAG, &[1; 8]).expect("accepted");
             for to in [Some(1.into()), None] {
@@ -124,6 +128,7 @@ fn a_peer_that_does_not_answer_is_named_in_time() {
                 assert!(matches!(&late, FlushError::Timeout { peers, .. } if *peers == [PeerId::from(1)]), "{late}");
                 assert!(late.to_string().contains("has reached rank 1 after"), "{late}");
             }
+            has_given_up.wait();
             worker.flush(Some(0.into()), Duration::ZERO).expect("this rank itself");
             let unknown = worker.flush(Some(2.into()), Duration::ZERO).expect_err("two ranks");
             assert!(matches!(unknown, FlushError::Peer(CallError::NoRank { rank: 2, size: 2 })), "{unknown}");
@@ -171,8 +176,8 @@ fn a_flush_ends_beside_a_peer_that_asks_on_and_on<W: Member>() {
             if worker.rank() == 0 {
                 for round in 1..=50_u64 {
                     worker.put_value(1, round, theirs.at(8)).expect("accepted");
-                    worker.flush(Some(1.into()), Duration::from_secs(5)).expect("it arrives");
-                    worker.flush(None, Duration::from_secs(5)).expect("it arrives");
+                    worker.flush(Some(1.into()), PATIENCE).expect("it arrives");
+                    worker.flush(None, PATIENCE).expect("it arrives");
                 }
                 worker.put_value(1, 1, theirs.at(0)).expect("accepted");
             } else {

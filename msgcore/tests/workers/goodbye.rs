@@ -51,9 +51,10 @@ fn a_peer_that_goes_without_a_goodbye_is_reported_by_the_launcher() {
 
 #[test]
 fn a_peer_that_opens_its_ports_and_never_publishes_is_not_waited_for_for_ever() {
-    let over = Arc::new(Barrier::new(2));
+    let (start, over) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     run_ranks(2, move |job, _| {
-        let config = config(&[("connect_timeout_s", "2")]);
+        let config = config(&[("connect_timeout_s", "8")]);
+        start.wait();
         if job.rank() == 1 {
             let ports = Ports::open(&config, job).expect("its peer's port is there");
             over.wait();
@@ -62,6 +63,6 @@ fn a_peer_that_opens_its_ports_and_never_publishes_is_not_waited_for_for_ever() 
         let outcome = Fabric::connect(&config, job).map(|_| ());
         over.wait();
         let error = outcome.expect_err("rank 1 publishes nothing").to_string();
-        assert!(error.contains("within 2 s"), "{error}");
+        assert!(error.contains("within 8 s"), "{error}");
     });
 }

@@ -63,6 +63,7 @@ fn answer<W: Member>(worker: &mut W) {
     receive_all(worker, Source::Any, ROUNDS);
     let sent_again = worker.engine_stats().expect("it lives").queue_pairs.retransmitted_packets;
     assert!(sent_again > 0, "frames were lost");
+    worker.flush(None, PATIENCE).expect("the last answer arrives");
     // It has had a port for each of the asker's names, though the one before was still open when the next was offered.
     assert_eq!(worker.counters().local_ports_missed, 0);
 }

@@ -72,6 +72,8 @@ fn next_by(worker: &mut DedicatedWorker, armings: &mut Armings, sleep: impl Fn(&
 
 /// Takes all that there is, until nothing new comes.
 fn settle(worker: &mut DedicatedWorker) {
+    // The engine wakes a sleeper after it has said what came: once it has answered, it has.
+    worker.stats().expect("it lives");
     while arm(worker) == Arming::Pending {
         while worker.poll_completion().is_some() || worker.poll_event().is_some() {}
     }
@@ -151,6 +153,7 @@ fn arming_says_at_once_what_is_there_and_each_end_by_name_once() {
         (0..3).for_each(|value| send(&mut worker, 0, value));
         // Messages of one rank are received in their order, so that the others are over, and this is all.
         worker.wait(last).expect("it comes");
+        worker.stats().expect("it lives, and has woken all that slept");
         assert_eq!(arm(&mut worker), Arming::Pending, "an end by name, and a completion");
         assert_eq!(arm(&mut worker), Arming::Pending, "a completion, until it is taken");
         assert_eq!(worker.poll_completion().expect("it is there").context, 7);

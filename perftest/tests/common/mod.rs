@@ -268,9 +268,9 @@ pub(crate) fn visit(barriers: usize, run: Vec<Step>) -> Vec<Step> {
     begin.chain(run).chain(keys()).chain(done()).collect()
 }
 
-/// Long enough for a simulated wire, and short for a test that waits for its end.
+/// Long enough for a simulated wire on a busy machine, and short for a test that waits for its end.
 pub(crate) fn impatient(test: Test, sizes: MessageSizes) -> ServerSettings {
     let mut settings = ServerSettings::new(test, sizes, QpParams::default()).expect("settings");
-    settings.patience = Duration::from_millis(200);
+    settings.patience = Duration::from_secs(3);
     settings
 }

@@ -306,7 +306,7 @@ mod tests {
         let marker = tempfile::NamedTempFile::new().expect("a file");
         let path = marker.path().display();
         let script = format!("trap 'sleep 0.7; echo removed >{path}; exit 1' TERM; sleep 600 & wait");
-        run_alone(&script, Duration::from_secs(1)).expect_err("it hangs");
+        run_alone(&script, Duration::from_secs(5)).expect_err("it hangs");
         assert_eq!(std::fs::read_to_string(marker.path()).expect("the file"), "removed\n");
     }
 

@@ -246,8 +246,8 @@ mod tests {
     fn a_run_ends_in_its_time_whatever_hangs() {
         let cells = [cell("echo 1", "sh", Topology::Host, 9), cell("sleep 600", "sh", Topology::Host, 9)];
         let begun = Instant::now();
-        let (_, outcomes) = run(&cells, &RunSetup::bare(), Duration::from_secs(2), &mut |_: &str| ());
-        assert!(begun.elapsed() < Duration::from_secs(30), "patience alone is a minute: {:?}", begun.elapsed());
+        let (_, outcomes) = run(&cells, &RunSetup::bare(), Duration::from_secs(10), &mut |_: &str| ());
+        assert!(begun.elapsed() < Duration::from_secs(50), "patience alone is a minute: {:?}", begun.elapsed());
         assert_eq!(outcomes[0].rounds, 1);
         let trouble = outcomes[1].trouble.as_deref().unwrap_or_default();
         assert!(trouble.contains("was killed"), "{trouble}");
