@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roci_driver::{Mtu, QpParams};
+use roci_driver::Mtu;
 use roci_protocol::sim::Faults;
 use roci_protocol::wire::Opcode;
 
