@@ -380,7 +380,7 @@ fn a_handle_that_waits_for_a_silent_peer_holds_up_no_other() {
     }
 }
 
-/// Sends a message to a handle, which has heard by then that they are connected: that event may come after the message.
+/// Sends a message to a handle, and waits for the handle's event that they are connected, which may come after the message.
 fn meet(partner: &mut DedicatedWorker, handle: &mut DedicatedWorker) -> PeerId {
     let peer = partner.insert(handle.address()).expect("there is room");
     let send = partner.send_bytes(peer, Tag::new(0), &[]).expect("accepted");

@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Times after which a process has opened all that it opens once.
 const FIRST: u64 = 3;
-/// After which these times' descriptors are counted: who counts some that are about to be closed expects too many later.
+/// The wait before the descriptors of these times are counted: some are about to be closed, and more are allowed later if they count.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
 fn config(device: &str) -> Config {
@@ -41,7 +41,7 @@ fn open_files() -> Vec<std::path::PathBuf> {
     entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
 }
 
-/// A worker that tells each other rank which time this is, and hears it of each.
+/// A worker that sends the number of this time to each other rank, and receives it from each.
 fn work(config: &Config, job: Job, time: u64) {
     let mut worker = Worker::open_job(config, job).expect("it opens");
     let (rank, size) = (worker.rank(), worker.size());

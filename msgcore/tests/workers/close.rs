@@ -171,7 +171,7 @@ fn many_ranks_close_over_a_crowd_of_messages_that_are_not_received() {
     assert_eq!(outcomes, [Dropped { sends: 60, unexpected: 60, ..Dropped::default() }; 4]);
 }
 
-/// A job that failed is told, and so is what was given up with it.
+/// A job that failed is an error of the close, which names what was given up.
 fn a_failed_job_says_what_was_given_up<W: Member>() {
     let closes = Arc::new(AtomicBool::new(false));
     let outcomes = run_ranks(2, move |job, board| {

@@ -1,4 +1,4 @@
-//! A rank goes, well or ill, and the launcher tells: what concerns it ends by name, and the others go on.
+//! A rank goes, well or ill, and the launcher says so: what concerns it ends by name, and the others go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};

@@ -12,7 +12,7 @@ const CRATES: [&str; 11] =
 const RIDDLES: [&str; 8] = ["lent", "lend", "told", "tells", "heard", "nobody", "whoever", "spoke"];
 
 // What there was when this was last looked at. May only fall.
-const RIDDLES_LEFT: usize = 33;
+const RIDDLES_LEFT: usize = 30;
 
 fn hold(what: &str, count: usize, limit: usize) {
     println!("{what}: {count}");
