@@ -122,7 +122,7 @@ fn packets_follow_an_interface_that_carries_less_and_what_was_asked_for_beyond_i
 fn a_rank_that_has_died_behind_a_shell_that_lives_is_missed() {
     let Some((_alone, namespace)) = namespace() else { return };
     let soak = concat!(env!("CARGO_BIN_EXE_roci"), " soak --seconds 600 --max-size 64KiB");
-    let script = format!("[ $ROCI_RANK = 1 ] || exec {soak}; {soak} & sleep 4; kill -KILL $!; exec sleep 600");
+    let script = format!("[ $ROCI_RANK = 1 ] || exec {soak}; {soak} & sleep 8; kill -KILL $!; exec sleep 600");
     let ended = namespace.roci(None, &["run", "-n", "2", "sh", "-c", &script]);
     assert!(!ended.status.success());
     assert!(ended.stderr.contains("rank 1 has left the job"), "{}", ended.stderr);
@@ -134,7 +134,7 @@ fn two_processes_on_one_interface_are_warned() {
     let said = namespace.port(None).succeeded().stderr;
     assert!(!said.contains("another process"), "{said}");
     std::thread::scope(|scope| {
-        let job = scope.spawn(|| namespace.roci(None, &["run", "-n", "2", "roci", "soak", "--seconds", "4"]));
+        let job = scope.spawn(|| namespace.roci(None, &["run", "-n", "2", "roci", "soak", "--seconds", "10"]));
         while !namespace.sockets().contains("@roci/station/veth0") {
             assert!(!job.is_finished(), "the job holds no name");
         }
